@@ -1,0 +1,25 @@
+//! Beds of the backends.
+
+mod local;
+mod process;
+mod shm;
+
+pub use local::LocalBed;
+pub use process::{ACTOR, act};
+pub use shm::ShmBed;
+
+use anyhow::{Result, bail};
+
+use crate::bed::Bed;
+
+/// The backends that have a bed.
+pub const FABRICS: &[&str] = &["local", "shm"];
+
+/// A fresh bed of a backend. `program` starts an actor when its first argument is [`ACTOR`].
+pub fn fresh(fabric: &str, program: &std::path::Path) -> Result<Box<dyn Bed>> {
+    Ok(match fabric {
+        "local" => Box::new(LocalBed::new()?),
+        "shm" => Box::new(ShmBed::new(program)?),
+        other => bail!("no fabric '{other}'; there are: {}", FABRICS.join(", ")),
+    })
+}

@@ -1,0 +1,89 @@
+//! Actors as processes: started from a program that knows how to be one, killed with SIGKILL.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use farside_fabric::shm::{Client, Segment};
+use farside_fabric::{ClientId, NodeId, Queue, Worker};
+
+use crate::actor::{self, Job};
+use crate::bed::{Actor, Boxed, Ended, NODES};
+
+/// The first argument of a program that is to be an actor; the others are for [`act`].
+pub const ACTOR: &str = "conformance-actor";
+
+/// Starts an actor: how it reaches the nodes is told by `connect`.
+pub(super) fn start(program: &Path, connect: &str, client: ClientId, job: Job) -> Result<Box<dyn Actor>> {
+    let child = Command::new(program)
+        .args([ACTOR, connect, &client.0.to_string(), &job.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting an actor from {}", program.display()))?;
+    Ok(Box::new(ProcessActor {
+        client,
+        child: Some(child),
+    }))
+}
+
+/// The whole life of an actor process; `args` are those behind [`ACTOR`].
+pub fn act(args: &[String]) -> Result<()> {
+    let [connect, client, job] = args else {
+        bail!("an actor needs CONNECT CLIENT JOB");
+    };
+    let client = ClientId(client.parse()?);
+    let job: Job = job.parse()?;
+    let worker = Worker::new(job.me);
+    let queues = queues(connect, client, &worker)?;
+    worker.block_on(actor::work(job, &worker, &queues))
+}
+
+fn queues(connect: &str, client: ClientId, worker: &Worker) -> Result<Vec<Queue>> {
+    let Some(("shm", paths)) = connect.split_once(':') else {
+        bail!("'{connect}' is not a way to connect");
+    };
+    let segments = paths.split(',').map(|path| Segment::open(Path::new(path)));
+    let client = Client::attach(segments.collect::<Result<Vec<_>, _>>()?, client)?;
+    (0..NODES).map(|node| Ok(client.connect(worker, NodeId(node))?)).collect()
+}
+
+struct ProcessActor {
+    client: ClientId,
+    /// Taken when it has ended.
+    child: Option<Child>,
+}
+
+impl Actor for ProcessActor {
+    fn client(&self) -> ClientId {
+        self.client
+    }
+
+    fn kill(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+        }
+    }
+
+    fn join(mut self: Box<Self>) -> Boxed<'static, Ended> {
+        let child = self.child.take().expect("joined once");
+        Box::pin(async move {
+            match child.wait_with_output() {
+                Err(error) => Ended::Failed(error.to_string()),
+                Ok(output) if output.status.success() => Ended::Finished,
+                Ok(output) if output.status.code().is_none() => Ended::Killed,
+                Ok(output) => Ended::Failed(String::from_utf8_lossy(&output.stderr).into_owned()),
+            }
+        })
+    }
+}
+
+impl Drop for ProcessActor {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Runs the conformance suite: `farside-conformance FABRIC [CASE]...`
+
+use anyhow::{Context, Result, ensure};
+use farside_conformance::{beds, cases, run};
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let Some((first, rest)) = args.split_first() else {
+        println!("usage: farside-conformance FABRIC [CASE]...");
+        println!("fabrics: {}", beds::FABRICS.join(", "));
+        println!("cases:");
+        cases::CASES.iter().for_each(|case| println!("  {}", case.name));
+        std::process::exit(2);
+    };
+    if first == beds::ACTOR {
+        return beds::act(rest);
+    }
+    let chosen: Vec<_> = if rest.is_empty() {
+        cases::CASES.iter().collect()
+    } else {
+        let find = |name: &String| cases::named(name).with_context(|| format!("no case '{name}'"));
+        rest.iter().map(find).collect::<Result<_>>()?
+    };
+    let program = std::env::current_exe()?;
+    let mut failed = 0;
+    for case in &chosen {
+        let result = beds::fresh(first, &program).and_then(|bed| run(case, &*bed));
+        match result {
+            Ok(()) => println!("ok    {}", case.name),
+            Err(error) => {
+                failed += 1;
+                println!("FAIL  {}: {error:#}", case.name);
+            }
+        }
+    }
+    println!("{} passed, {failed} failed", chosen.len() - failed);
+    ensure!(failed == 0, "{failed} cases failed on {first}");
+    Ok(())
+}

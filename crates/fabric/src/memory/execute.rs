@@ -1,0 +1,79 @@
+//! A chain of verbs executed by the CPU on words that others use at the same time, in the order that
+//! C1 promises.
+//!
+//! How C1 maps to Rust's memory model: words move with relaxed atomics; an acquire fence behind each
+//! READ keeps later verbs behind it, a release fence before each WRITE keeps it behind earlier ones,
+//! CAS and FAA are sequentially consistent. What remains is a READ that overtakes an earlier WRITE
+//! in the store buffer. A full fence prevents it, before a READ that follows a WRITE and at the end
+//! of the chain: a completion means visible, and the next verb of this thread may go to another
+//! node. Chains without a WRITE never pay for it.
+
+use super::{WORD, load_words, store_words};
+use crate::sync::{AtomicU64, Ordering, fence};
+use crate::verbs::{Bell, Op};
+
+/// Executes a chain whose bounds have been checked; `flush` runs for each FLUSH.
+#[inline]
+pub fn execute<E>(
+    words: &[AtomicU64],
+    bell: &mut Bell<'_>,
+    mut flush: impl FnMut() -> Result<(), E>,
+) -> Result<(), E> {
+    let mut settled = true;
+    bell.try_each(|verb, data| {
+        let at = (verb.at / WORD) as usize;
+        match verb.op {
+            Op::Read => {
+                settle(&mut settled);
+                load_words(&words[at..at + data.len()], data);
+                fence(Ordering::Acquire);
+            }
+            Op::Write => {
+                fence(Ordering::Release);
+                store_words(data, &words[at..at + data.len()]);
+                settled = false;
+            }
+            Op::Cas => data[0] = cas(&words[at], data[0], data[1]),
+            Op::Faa => data[0] = words[at].fetch_add(data[0], Ordering::SeqCst),
+            Op::MaskedCas => {
+                data[0] = masked_cas(&words[at], data[0], data[1], data[2], data[3]);
+            }
+            Op::Flush => {
+                settle(&mut settled);
+                flush()?;
+            }
+        }
+        Ok(())
+    })?;
+    settle(&mut settled);
+    Ok(())
+}
+
+#[inline]
+fn settle(settled: &mut bool) {
+    if !*settled {
+        fence(Ordering::SeqCst);
+        *settled = true;
+    }
+}
+
+#[inline]
+fn cas(word: &AtomicU64, expected: u64, desired: u64) -> u64 {
+    word.compare_exchange(expected, desired, Ordering::SeqCst, Ordering::SeqCst)
+        .unwrap_or_else(|found| found)
+}
+
+/// Compares only the bits of `compare_mask`, and replaces only those of `swap_mask`.
+fn masked_cas(word: &AtomicU64, expected: u64, desired: u64, compare: u64, swap: u64) -> u64 {
+    let mut old = word.load(Ordering::SeqCst);
+    loop {
+        if (old ^ expected) & compare != 0 {
+            return old;
+        }
+        let new = (old & !swap) | (desired & swap);
+        match word.compare_exchange_weak(old, new, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(old) => return old,
+            Err(found) => old = found,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! A mapping of memory: anonymous, or shared between processes through a file.
+
+use std::num::NonZeroUsize;
+use std::os::fd::BorrowedFd;
+use std::ptr::{NonNull, null_mut};
+use std::slice;
+
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, mmap_anonymous, msync, munmap};
+
+use super::WORD;
+use crate::sync::AtomicU64;
+use crate::{FabricError, Result};
+
+/// Zeroed words, mapped page by page as they are touched, unmapped on drop.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<AtomicU64>,
+    bytes: NonZeroUsize,
+}
+
+// SAFETY: a mapping is plain memory that is only handed out as shared atomics.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Memory of this process alone.
+    pub fn anonymous(bytes: u64) -> Result<Self> {
+        let bytes = checked_len(bytes)?;
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: the kernel chooses the place, so no mapping in use is replaced.
+        let base = unsafe { mmap_anonymous(null_mut(), bytes.get(), prot, flags) };
+        Self::of(base, bytes)
+    }
+
+    /// The first `bytes` of an open file, shared with whoever else maps it. The file must be at
+    /// least that long and stay so, or touching it raises SIGBUS.
+    pub fn shared(file: BorrowedFd<'_>, bytes: u64) -> Result<Self> {
+        let bytes = checked_len(bytes)?;
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: the kernel chooses the place, so no mapping in use is replaced.
+        let base = unsafe { mmap(null_mut(), bytes.get(), prot, flags, file, 0) };
+        Self::of(base, bytes)
+    }
+
+    fn of(base: rustix::io::Result<*mut std::ffi::c_void>, bytes: NonZeroUsize) -> Result<Self> {
+        let base = base.map_err(|e| FabricError::setup(format!("mapping {bytes} bytes"), e))?;
+        Ok(Mapping {
+            base: NonNull::new(base.cast()).expect("mmap never returns the null page"),
+            bytes,
+        })
+    }
+
+    /// All the words.
+    #[inline]
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: base is page-aligned and valid for `bytes` until drop; other threads and
+        // processes change the words, which is what atomics permit.
+        unsafe { slice::from_raw_parts(self.base.as_ptr(), self.bytes.get() / WORD as usize) }
+    }
+
+    /// Writes changed pages of a mapped file to its device, and waits for it.
+    pub fn sync(&self) -> std::io::Result<()> {
+        // SAFETY: the range is exactly this mapping.
+        unsafe { msync(self.base.as_ptr().cast(), self.bytes.get(), MsyncFlags::SYNC) }?;
+        Ok(())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is exactly this mapping, and no borrow of it outlives self.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes.get()) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+fn checked_len(bytes: u64) -> Result<NonZeroUsize> {
+    match usize::try_from(bytes).ok().and_then(NonZeroUsize::new) {
+        Some(len) if bytes.is_multiple_of(WORD) => Ok(len),
+        _ => Err(FabricError::setup(
+            format!("memory of {bytes} bytes"),
+            "give a size that is positive and a multiple of 8",
+        )),
+    }
+}

@@ -1,0 +1,144 @@
+//! The real runtime: one operating-system thread that runs tasks, polls completions, fires timers,
+//! and sleeps when there is nothing to do.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
+
+use super::run_queue::RunQueue;
+use super::{Random, Runtime, Schedule, Time, TimerId, Timers, Worker};
+
+/// How many tasks run before completions and timers are looked at again.
+const TASKS_PER_TURN: usize = 64;
+
+/// How many turns without work are spun through before the thread yields its core.
+const IDLE_TURNS: u32 = 200;
+
+/// Runs the tasks of the thread that made it.
+pub struct Executor {
+    queue: Arc<RunQueue>,
+    timers: RefCell<Timers>,
+    random: RefCell<Random>,
+}
+
+impl Executor {
+    /// An executor for the current thread.
+    pub fn new(seed: u64) -> Self {
+        Executor {
+            queue: Arc::new(RunQueue::new()),
+            timers: RefCell::default(),
+            random: RefCell::new(Random::new(seed)),
+        }
+    }
+
+    fn fire_timers(&self) -> bool {
+        let Some(next) = self.timers.borrow().next() else {
+            return false;
+        };
+        let now = self.now();
+        if next > now {
+            return false;
+        }
+        loop {
+            let due = self.timers.borrow_mut().fire(now);
+            match due {
+                Some(waker) => waker.wake(),
+                None => return true,
+            }
+        }
+    }
+
+    /// Nothing can run and nothing is in flight: sleeps until a timer or another thread wakes it.
+    fn park(&self) {
+        let next = self.timers.borrow().next();
+        match next {
+            Some(at) => std::thread::park_timeout(at - self.now()),
+            None => std::thread::park(),
+        }
+    }
+}
+
+impl Runtime for Executor {
+    fn now(&self) -> Time {
+        Time::of_host()
+    }
+
+    fn random(&self) -> u64 {
+        self.random.borrow_mut().next()
+    }
+
+    fn set_timer(&self, at: Time, waker: &Waker) -> TimerId {
+        self.timers.borrow_mut().set(at, waker)
+    }
+
+    fn cancel_timer(&self, timer: TimerId) {
+        self.timers.borrow_mut().cancel(timer);
+    }
+
+    fn scheduler(&self) -> Arc<dyn Schedule> {
+        Arc::clone(&self.queue) as Arc<dyn Schedule>
+    }
+
+    fn drive(&self, worker: &Worker, mut main: Pin<&mut dyn Future<Output = ()>>) {
+        let woken = Arc::new(MainWaker {
+            woken: AtomicBool::new(true),
+            queue: Arc::clone(&self.queue),
+        });
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut cx = Context::from_waker(&waker);
+        let mut idle_turns = 0;
+        loop {
+            let mut worked = false;
+            if woken.woken.swap(false, Ordering::Acquire) {
+                worked = true;
+                if main.as_mut().poll(&mut cx).is_ready() {
+                    return;
+                }
+            }
+            for _ in 0..TASKS_PER_TURN {
+                let Some(task) = self.queue.pop() else { break };
+                worked = true;
+                task.run();
+            }
+            worked |= self.queue.admit();
+            worked |= self.fire_timers();
+            worked |= worker.poll_links();
+            if worked {
+                idle_turns = 0;
+            } else if !worker.any_link_busy() {
+                self.park();
+            } else if idle_turns < IDLE_TURNS {
+                idle_turns += 1;
+                std::hint::spin_loop();
+            } else {
+                // With more threads than cores the one we wait for may need ours.
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Executor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Executor").finish_non_exhaustive()
+    }
+}
+
+struct MainWaker {
+    woken: AtomicBool,
+    queue: Arc<RunQueue>,
+}
+
+impl Wake for MainWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.store(true, Ordering::Release);
+        self.queue.knock();
+    }
+}

@@ -1,0 +1,91 @@
+//! Tasks of one thread that can go on. Its own thread uses it without atomics; others leave tasks at
+//! a side door and unpark the thread.
+
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
+
+use super::{Runnable, Schedule};
+
+pub(super) struct RunQueue {
+    owner: ThreadMark,
+    thread: Thread,
+    ours: UnsafeCell<VecDeque<Runnable>>,
+    others: Mutex<Vec<Runnable>>,
+    /// Something was left at the side door, or the main future was woken.
+    knocked: AtomicBool,
+}
+
+// SAFETY: `ours` is touched by the owning thread alone (each method checks), everything else is
+// synchronized by itself.
+unsafe impl Sync for RunQueue {}
+// SAFETY: as above; tasks left inside are taken out by the owner before it goes.
+unsafe impl Send for RunQueue {}
+
+impl RunQueue {
+    pub(super) fn new() -> Self {
+        RunQueue {
+            owner: ThreadMark::current(),
+            thread: std::thread::current(),
+            ours: UnsafeCell::default(),
+            others: Mutex::default(),
+            knocked: AtomicBool::new(false),
+        }
+    }
+
+    /// The next task, for the owning thread.
+    #[inline]
+    pub(super) fn pop(&self) -> Option<Runnable> {
+        assert_eq!(self.owner, ThreadMark::current(), "only its thread runs a queue");
+        // SAFETY: this is the owning thread, and no reference outlives this statement.
+        unsafe { (*self.ours.get()).pop_front() }
+    }
+
+    /// Takes over what other threads left; `true` if anyone knocked.
+    #[inline]
+    pub(super) fn admit(&self) -> bool {
+        // Most of the time nobody knocked: look before touching the line for writing.
+        if !self.knocked.load(Ordering::Relaxed) || !self.knocked.swap(false, Ordering::Acquire) {
+            return false;
+        }
+        let tasks = std::mem::take(&mut *self.others.lock().expect("no panic while held"));
+        tasks.into_iter().for_each(|task| self.schedule(task));
+        true
+    }
+
+    /// Makes the owning thread look again.
+    pub(super) fn knock(&self) {
+        self.knocked.store(true, Ordering::Release);
+        if self.owner != ThreadMark::current() {
+            self.thread.unpark();
+        }
+    }
+}
+
+impl Schedule for RunQueue {
+    #[inline]
+    fn schedule(&self, task: Runnable) {
+        if self.owner == ThreadMark::current() {
+            // SAFETY: this is the owning thread, and no reference outlives this statement.
+            unsafe { (*self.ours.get()).push_back(task) };
+        } else {
+            self.others.lock().expect("no panic while held").push(task);
+            self.knock();
+        }
+    }
+}
+
+/// Tells threads apart by the address of a thread-local: cheaper than `ThreadId`. A later thread may
+/// get the mark of one that has ended, which does no harm: the ended one does not race with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct ThreadMark(usize);
+
+impl ThreadMark {
+    #[inline]
+    fn current() -> Self {
+        thread_local!(static MARK: u8 = const { 0 });
+        MARK.with(|mark| ThreadMark(std::ptr::from_ref(mark).addr()))
+    }
+}

@@ -1,0 +1,185 @@
+//! A compute thread as the code above sees it.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use super::futures::{Sleep, YieldNow};
+use super::random::below;
+use super::{Executor, Runtime, Task, Time};
+use crate::link::{Completer, Link};
+use crate::verbs::{Queue, QueueState, Round, Slots};
+
+/// A compute thread: it runs tasks and rings doorbells. Clones are handles to the same thread, and
+/// stay on it.
+#[derive(Clone)]
+pub struct Worker {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    slots: Slots,
+    links: RefCell<Vec<Weak<QueueState>>>,
+    runtime: Box<dyn Runtime>,
+}
+
+impl Worker {
+    /// A worker on the current thread; its random numbers derive from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self::on(Box::new(Executor::new(seed)))
+    }
+
+    /// A worker on another runtime, such as the simulator's.
+    pub fn on(runtime: Box<dyn Runtime>) -> Self {
+        let inner = Inner {
+            slots: Slots::default(),
+            links: RefCell::default(),
+            runtime,
+        };
+        Worker {
+            inner: Rc::new(inner),
+        }
+    }
+
+    /// A new round of verbs, still empty.
+    #[inline(always)]
+    pub fn round(&self) -> Round<'_> {
+        Round::new(self)
+    }
+
+    /// A queue over a backend's link; the backends' `connect` calls it.
+    pub fn queue(&self, link: Box<dyn Link>) -> Queue {
+        let queue = Queue::new(link);
+        let mut links = self.inner.links.borrow_mut();
+        links.retain(|known| known.strong_count() > 0);
+        links.push(queue.downgrade());
+        queue
+    }
+
+    /// Starts a task on this thread. Dropping the handle cancels it; `detach` lets it go on.
+    pub fn spawn<F>(&self, future: F) -> Task<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        let scheduler = self.inner.runtime.scheduler();
+        let (runnable, task) =
+            async_task::spawn_local(future, move |runnable| scheduler.schedule(runnable));
+        runnable.schedule();
+        task
+    }
+
+    /// Runs a future, and all tasks of this thread, until the future is finished.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let mut output = None;
+        {
+            let mut main = std::pin::pin!(async { output = Some(future.await) });
+            self.inner.runtime.drive(self, main.as_mut());
+        }
+        output.expect("a runtime drives the main future to its end")
+    }
+
+    /// Monotonic time; all processes of one host see the same clock.
+    pub fn now(&self) -> Time {
+        self.inner.runtime.now()
+    }
+
+    /// A random number, uniform over all of `u64`.
+    pub fn random(&self) -> u64 {
+        self.inner.runtime.random()
+    }
+
+    /// A random number below `bound`, which is not zero.
+    pub fn random_below(&self, bound: u64) -> u64 {
+        below(self.random(), bound)
+    }
+
+    /// Waits for a time span.
+    pub fn sleep(&self, span: Duration) -> Sleep<'_> {
+        self.sleep_until(self.now() + span)
+    }
+
+    /// Waits until a point in time.
+    pub fn sleep_until(&self, until: Time) -> Sleep<'_> {
+        Sleep::new(&*self.inner.runtime, until)
+    }
+
+    /// Lets the other tasks of this thread run once.
+    pub fn yield_now(&self) -> YieldNow {
+        YieldNow::default()
+    }
+
+    #[inline]
+    pub(crate) fn slots(&self) -> &Slots {
+        &self.inner.slots
+    }
+
+    /// Progress of what is in flight; `true` if there was any.
+    pub fn poll_links(&self) -> bool {
+        let completer = Completer {
+            slots: &self.inner.slots,
+        };
+        let links = self.inner.links.borrow();
+        links
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter(|queue| queue.link.busy())
+            .fold(false, |worked, queue| queue.link.poll(&completer) || worked)
+    }
+
+    pub(super) fn any_link_busy(&self) -> bool {
+        let links = self.inner.links.borrow();
+        links.iter().filter_map(Weak::upgrade).any(|queue| queue.link.busy())
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").finish_non_exhaustive()
+    }
+}
+
+/// Runs `body` on `threads` threads, each with a worker of its own, pinned to a core where there are
+/// enough of them. Returns what each thread returned.
+pub fn run_threads<T: Send>(
+    threads: usize,
+    seed: u64,
+    body: impl Fn(usize, &Worker) -> T + Sync,
+) -> Vec<T> {
+    let cores = available_cores();
+    let body = &body;
+    let cores = &cores;
+    std::thread::scope(|scope| {
+        let run = |number: usize| {
+            move || {
+                if threads <= cores.len() {
+                    pin_to(cores[number]);
+                }
+                let worker = Worker::new(seed.wrapping_add(number as u64));
+                body(number, &worker)
+            }
+        };
+        let handles: Vec<_> = (0..threads).map(|number| scope.spawn(run(number))).collect();
+        handles
+            .into_iter()
+            .map(|handle| handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
+/// The cores that this process may run on.
+fn available_cores() -> Vec<usize> {
+    match rustix::thread::sched_getaffinity(None) {
+        Ok(set) => (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Keeps the current thread on one core; without the right to do so it simply stays free.
+fn pin_to(core: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core);
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}

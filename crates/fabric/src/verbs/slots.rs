@@ -1,0 +1,222 @@
+//! The slots of a worker, and who holds each of them.
+//!
+//! Slots are never moved or freed while the worker lives; a free list runs through them. Each slot is
+//! either in that list or held by exactly one [`Held`], from the first verb of a round to the moment
+//! its results are dropped. While the round is in flight the backend reaches the slot too, by its
+//! [`Token`]: both live on the worker's thread, each borrows the slot for the length of one call, and
+//! neither calls the other, so no two borrows ever overlap.
+//!
+//! A round, and what becomes of it, is one such pointer and nothing else. That is what keeps it
+//! cheap: boxes would bring drop glue wherever they are handed on, and structs of several words are
+//! copied through memory by async code, 16 bytes behind two 8-byte stores, which stalls the CPU.
+//! Both were measured, and each cost as much as the verbs themselves.
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use super::slot::{Bell, Slot};
+use crate::Result;
+
+/// A slot that is idle keeps a buffer of up to so many bytes without being counted.
+const SMALL_BUFFER_BYTES: usize = 16 << 10;
+
+/// The larger buffers of idle slots may have so many bytes together.
+const IDLE_BUFFER_BYTES: usize = 32 << 20;
+
+/// After this many rounds that completed at once, a task lets the others run.
+const ROUNDS_PER_TURN: u32 = 32;
+
+/// Names one doorbell in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Token {
+    pub(super) index: u32,
+    pub(super) round: u32,
+    pub(super) bell: u32,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    free: Cell<Option<NonNull<Slot>>>,
+    /// Every slot there is, by its index.
+    all: RefCell<Vec<NonNull<Slot>>>,
+    rounds: Cell<u32>,
+    at_once: Cell<u32>,
+    idle_bytes: Cell<usize>,
+}
+
+/// Holds one slot. Give it back with [`Held::give_back`]: dropping it would leave the slot unused
+/// until the worker ends.
+#[derive(Debug)]
+pub(super) struct Held<'w> {
+    slot: NonNull<Slot>,
+    worker: PhantomData<&'w Slots>,
+}
+
+impl Slots {
+    /// A slot for a new round.
+    #[inline(always)]
+    pub(super) fn take(&self) -> Held<'_> {
+        let slot = match self.free.get() {
+            Some(slot) => slot,
+            None => self.make(),
+        };
+        let mut held = Held {
+            slot,
+            worker: PhantomData,
+        };
+        self.free.set(held.next_free.take());
+        if held.buffer_bytes() > SMALL_BUFFER_BYTES {
+            self.idle_bytes.set(self.idle_bytes.get() - held.buffer_bytes());
+        }
+        let round = self.rounds.get();
+        held.round = round;
+        self.rounds.set(round.wrapping_add(1));
+        held
+    }
+
+    #[cold]
+    fn make(&self) -> NonNull<Slot> {
+        let mut all = self.all.borrow_mut();
+        let slot = Box::new(Slot::new(NonNull::from(self), all.len() as u32));
+        let slot = NonNull::from(Box::leak(slot));
+        all.push(slot);
+        slot
+    }
+
+    /// Whether the current task has had its share of rounds that completed at once.
+    #[inline(always)]
+    fn must_yield(&self) -> bool {
+        let rounds = self.at_once.get() + 1;
+        let yields = rounds > ROUNDS_PER_TURN;
+        self.at_once.set(if yields { 0 } else { rounds });
+        yields
+    }
+
+    #[cold]
+    fn keep_or_drop_buffer(&self, slot: &mut Slot) {
+        let idle = self.idle_bytes.get() + slot.buffer_bytes();
+        if idle > IDLE_BUFFER_BYTES {
+            slot.drop_buffer();
+        } else {
+            self.idle_bytes.set(idle);
+        }
+    }
+}
+
+impl<'w> Held<'w> {
+    /// The worker's slots that this one belongs to.
+    #[inline(always)]
+    fn home(&self) -> &'w Slots {
+        // SAFETY: slots are part of the worker that 'w borrows, and stay where they are.
+        unsafe { self.home.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(super) fn must_yield(&self) -> bool {
+        self.home().must_yield()
+    }
+
+    /// Gives back a slot whose round is over.
+    #[inline(always)]
+    pub(super) fn give_back(mut self) {
+        let home = self.home();
+        self.clear();
+        if self.buffer_bytes() > SMALL_BUFFER_BYTES {
+            home.keep_or_drop_buffer(&mut self);
+        }
+        self.next_free = home.free.get();
+        home.free.set(Some(self.slot));
+    }
+
+    /// The one who waited is gone; the slot is given back when its last completion has come.
+    #[cold]
+    pub(super) fn abandon(mut self) {
+        if self.open == 0 {
+            self.give_back();
+        } else {
+            self.abandoned = true;
+            self.waker = None;
+        }
+    }
+}
+
+impl Deref for Held<'_> {
+    type Target = Slot;
+
+    #[inline(always)]
+    fn deref(&self) -> &Slot {
+        // SAFETY: slots live as long as the worker, which 'w borrows; this is the only Held of it,
+        // and the backend's borrow by token never overlaps with another (see the module).
+        unsafe { self.slot.as_ref() }
+    }
+}
+
+impl DerefMut for Held<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Slot {
+        // SAFETY: as in deref.
+        unsafe { self.slot.as_mut() }
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        for slot in self.all.get_mut().drain(..) {
+            // SAFETY: leaked from a box in `make`, and every Held borrowed these slots.
+            drop(unsafe { Box::from_raw(slot.as_ptr()) });
+        }
+    }
+}
+
+/// Through which a backend hands in completions and the words that came with them.
+#[derive(Debug)]
+pub struct Completer<'a> {
+    pub(crate) slots: &'a Slots,
+}
+
+impl<'a> Completer<'a> {
+    /// Gives access to the words of a doorbell in flight, to be filled before its completion.
+    pub fn with_bell<R>(&self, token: Token, visit: impl FnOnce(&mut Bell<'_>) -> R) -> R {
+        let mut held = self.held(token);
+        visit(&mut Bell {
+            slot: &mut held,
+            number: token.bell,
+        })
+    }
+
+    /// Completes one doorbell. An error breaks its queue until it is reconnected.
+    pub fn complete(&self, token: Token, result: Result<()>) {
+        let mut held = self.held(token);
+        let bell = &mut held.bells[token.bell as usize];
+        assert!(!bell.completed, "a doorbell completes once");
+        bell.completed = true;
+        if let Err(error) = result {
+            held.fail(token.bell as usize, error);
+        }
+        held.open -= 1;
+        if held.open > 0 {
+            return;
+        }
+        if held.abandoned {
+            held.give_back();
+        } else if let Some(waker) = held.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// A second handle to a slot in flight, for the length of one call.
+    fn held(&self, token: Token) -> Held<'a> {
+        let slot = self.slots.all.borrow()[token.index as usize];
+        let held = Held {
+            slot,
+            worker: PhantomData,
+        };
+        assert!(
+            held.round == token.round && held.open > 0,
+            "a completion for a doorbell that is not in flight"
+        );
+        held
+    }
+}
