@@ -63,7 +63,8 @@ pub struct Job {
 
 impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (_, role) = ROLES.iter().find(|(role, _)| *role == self.role).expect("all roles are named");
+        let (_, role) =
+            ROLES.iter().find(|(role, _)| *role == self.role).expect("all roles are named");
         write!(f, "{role} {} {} {} {}", self.node, self.at, self.count, self.me)
     }
 }
@@ -90,16 +91,17 @@ impl FromStr for Job {
 
 /// 64 words that name `i`, the last one a checksum over the others.
 pub fn pattern(i: u64) -> [u64; 64] {
-    let mut words = std::array::from_fn(|k| i.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(k as u32));
+    let mut words =
+        std::array::from_fn(|k| i.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(k as u32));
     words[63] = checksum(&words[..63]);
     words
 }
 
 /// Tells a torn copy from a whole one.
 pub fn checksum(words: &[u64]) -> u64 {
-    words.iter().fold(17, |sum: u64, word| {
-        (sum ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(31)
-    })
+    words
+        .iter()
+        .fold(17, |sum: u64, word| (sum ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(31))
 }
 
 /// Does a job, after the case gave the start.

@@ -67,6 +67,11 @@ pub trait Actor {
     /// Its id, by which it can be fenced.
     fn client(&self) -> ClientId;
 
+    /// Its process, where it has one of its own.
+    fn pid(&self) -> Option<u32> {
+        None
+    }
+
     /// Ends it without warning, as `kill -9` does, at whatever it is doing.
     fn kill(&mut self);
 

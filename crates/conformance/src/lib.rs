@@ -28,7 +28,10 @@ pub fn run(case: &cases::Case, bed: &dyn Bed) -> anyhow::Result<()> {
             if let Poll::Ready(result) = case.as_mut().poll(cx) {
                 return Poll::Ready(result);
             }
-            limit.as_mut().poll(cx).map(|()| Err(anyhow::anyhow!("still running after {CASE_LIMIT:?}")))
+            limit
+                .as_mut()
+                .poll(cx)
+                .map(|()| Err(anyhow::anyhow!("still running after {CASE_LIMIT:?}")))
         })
         .await
     })

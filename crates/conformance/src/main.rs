@@ -1,9 +1,21 @@
 //! Runs the conformance suite: `farside-conformance FABRIC [CASE]...`
 
+use std::process::ExitCode;
+
 use anyhow::{Context, Result, ensure};
 use farside_conformance::{beds, cases, run};
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match suite() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn suite() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let Some((first, rest)) = args.split_first() else {
         println!("usage: farside-conformance FABRIC [CASE]...");

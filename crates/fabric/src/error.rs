@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{ClientId, MAX_VERB_BYTES, MAX_VERBS, NodeId};
+use crate::{ClientId, MAX_ROUND_BYTES, MAX_ROUND_NODES, MAX_VERB_BYTES, NodeId};
 
 /// The result of fabric operations.
 pub type Result<T, E = FabricError> = std::result::Result<T, E>;
@@ -92,7 +92,9 @@ pub enum FabricError {
 #[non_exhaustive]
 pub enum Refusal {
     /// An address or a length is not a multiple of 8.
-    #[error("address {at:#x}, length {bytes}: far memory is made of 8-byte words, both must be multiples of 8")]
+    #[error(
+        "address {at:#x}, length {bytes}: far memory is made of 8-byte words, both must be multiples of 8"
+    )]
     Misaligned {
         /// The address asked for.
         at: u64,
@@ -123,9 +125,12 @@ pub enum Refusal {
         /// How many bytes the node has.
         memory: u64,
     },
-    /// More verbs than one round may hold.
-    #[error("more than {MAX_VERBS} verbs in one round; ring it in parts")]
-    TooMany,
+    /// More than one round may hold.
+    #[error("more than {MAX_ROUND_BYTES} bytes in one round; ring it in parts")]
+    RoundTooLarge,
+    /// Doorbells to more nodes than one round may have.
+    #[error("doorbells to more than {MAX_ROUND_NODES} nodes in one round; ring it in parts")]
+    TooManyNodes,
     /// The backend does not have this verb: ask its capabilities first.
     #[error("{node} has no {what}; ask its capabilities first")]
     Unsupported {
@@ -139,9 +144,6 @@ pub enum Refusal {
 impl FabricError {
     /// A set-up step that failed for a reason the operating system gave.
     pub(crate) fn setup(what: impl Into<String>, why: impl std::fmt::Display) -> Self {
-        FabricError::Setup {
-            what: what.into(),
-            why: why.to_string(),
-        }
+        FabricError::Setup { what: what.into(), why: why.to_string() }
     }
 }

@@ -56,6 +56,6 @@ pub use link::{Capabilities, Persistence};
 pub use runtime::{Time, Worker};
 pub use services::{Handler, Services};
 pub use verbs::{
-    Counts, Done, Doorbell, MAX_VERB_BYTES, MAX_VERBS, MaskedCas, Outcomes, Passive, Phase, Queue,
-    Ringing, Round, Tally, Ticket, Word, Words,
+    Counts, Done, Doorbell, MAX_ROUND_BYTES, MAX_ROUND_NODES, MAX_VERB_BYTES, MaskedCas, Outcomes,
+    Passive, Phase, Queue, Ringing, Round, Tally, Ticket, Word, Words,
 };

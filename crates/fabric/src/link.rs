@@ -42,12 +42,12 @@ pub enum Posted {
     Pending,
 }
 
-impl From<Result<()>> for Posted {
+impl From<Result<(), Box<FabricError>>> for Posted {
     #[inline]
-    fn from(result: Result<()>) -> Self {
+    fn from(result: Result<(), Box<FabricError>>) -> Self {
         match result {
             Ok(()) => Posted::Done,
-            Err(error) => Posted::Failed(Box::new(error)),
+            Err(error) => Posted::Failed(error),
         }
     }
 }
@@ -68,7 +68,7 @@ pub trait Link {
 
     /// Starts one doorbell: all its verbs, in the order of the chain. Bounds and alignment have been
     /// checked. An unsignaled doorbell may be completed by a later signaled one.
-    fn post(&self, bell: &mut Bell<'_>) -> Posted;
+    fn post(&self, bell: Bell<'_>) -> Posted;
 
     /// Whether anything is in flight that [`Link::poll`] would advance.
     fn busy(&self) -> bool {

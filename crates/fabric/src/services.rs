@@ -29,12 +29,19 @@ impl Services {
     }
 
     /// Runs a service for a client.
-    pub fn run(&self, node: NodeId, client: ClientId, service: u16, request: &[u8]) -> Result<Vec<u8>> {
+    pub fn run(
+        &self,
+        node: NodeId,
+        client: ClientId,
+        service: u16,
+        request: &[u8],
+    ) -> Result<Vec<u8>> {
         let handlers = self.handlers.read().expect("no panic while held");
         let handler = handlers.get(&service).cloned();
         drop(handlers);
         let handler = handler.ok_or(FabricError::NoService { node, service })?;
-        let reply = handler(client, request).map_err(|why| FabricError::Service { node, service, why })?;
+        let reply =
+            handler(client, request).map_err(|why| FabricError::Service { node, service, why })?;
         if reply.len() > MAX_CALL_BYTES {
             return Err(FabricError::Limit {
                 what: "bytes of a reply",

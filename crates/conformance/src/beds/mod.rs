@@ -5,7 +5,7 @@ mod process;
 mod shm;
 
 pub use local::LocalBed;
-pub use process::{ACTOR, act};
+pub use process::{ACTOR, act, start as start_process};
 pub use shm::ShmBed;
 
 use anyhow::{Result, bail};

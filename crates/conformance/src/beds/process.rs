@@ -2,19 +2,20 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use farside_fabric::shm::{Client, Segment};
-use farside_fabric::{ClientId, NodeId, Queue, Worker};
+use farside_fabric::{ClientId, NodeId, Queue, Services, Worker};
 
 use crate::actor::{self, Job};
-use crate::bed::{Actor, Boxed, Ended, NODES};
+use crate::bed::{Actor, Boxed, Ended, NODES, service};
 
 /// The first argument of a program that is to be an actor; the others are for [`act`].
 pub const ACTOR: &str = "conformance-actor";
 
 /// Starts an actor: how it reaches the nodes is told by `connect`.
-pub(super) fn start(program: &Path, connect: &str, client: ClientId, job: Job) -> Result<Box<dyn Actor>> {
+pub fn start(program: &Path, connect: &str, client: ClientId, job: Job) -> Result<Box<dyn Actor>> {
     let child = Command::new(program)
         .args([ACTOR, connect, &client.0.to_string(), &job.to_string()])
         .stdin(Stdio::null())
@@ -22,10 +23,7 @@ pub(super) fn start(program: &Path, connect: &str, client: ClientId, job: Job) -
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("starting an actor from {}", program.display()))?;
-    Ok(Box::new(ProcessActor {
-        client,
-        child: Some(child),
-    }))
+    Ok(Box::new(ProcessActor { client, child: Some(child) }))
 }
 
 /// The whole life of an actor process; `args` are those behind [`ACTOR`].
@@ -36,6 +34,9 @@ pub fn act(args: &[String]) -> Result<()> {
     let client = ClientId(client.parse()?);
     let job: Job = job.parse()?;
     let worker = Worker::new(job.me);
+    if let Some(("shm-serve", paths)) = connect.split_once(':') {
+        return serve(&attach(paths, client)?, &worker);
+    }
     let queues = queues(connect, client, &worker)?;
     worker.block_on(actor::work(job, &worker, &queues))
 }
@@ -44,9 +45,23 @@ fn queues(connect: &str, client: ClientId, worker: &Worker) -> Result<Vec<Queue>
     let Some(("shm", paths)) = connect.split_once(':') else {
         bail!("'{connect}' is not a way to connect");
     };
-    let segments = paths.split(',').map(|path| Segment::open(Path::new(path)));
-    let client = Client::attach(segments.collect::<Result<Vec<_>, _>>()?, client)?;
+    let client = attach(paths, client)?;
     (0..NODES).map(|node| Ok(client.connect(worker, NodeId(node))?)).collect()
+}
+
+fn attach(paths: &str, client: ClientId) -> Result<Client> {
+    let segments = paths.split(',').map(|path| Segment::open(Path::new(path)));
+    Ok(Client::attach(segments.collect::<Result<Vec<_>, _>>()?, client)?)
+}
+
+/// Answers calls instead of doing a job, until it is killed.
+fn serve(client: &Client, worker: &Worker) -> Result<()> {
+    let services = Arc::new(Services::default());
+    service::offer(&services);
+    let _servers = (0..NODES)
+        .map(|node| client.serve(NodeId(node), Arc::clone(&services)))
+        .collect::<Result<Vec<_>, _>>()?;
+    worker.block_on(std::future::pending())
 }
 
 struct ProcessActor {
@@ -58,6 +73,10 @@ struct ProcessActor {
 impl Actor for ProcessActor {
     fn client(&self) -> ClientId {
         self.client
+    }
+
+    fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
     }
 
     fn kill(&mut self) {

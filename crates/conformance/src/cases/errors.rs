@@ -1,7 +1,7 @@
 //! C5, and operations that no backend may execute.
 
 use anyhow::{Result, bail, ensure};
-use farside_fabric::{Doorbell, FabricError, MAX_VERB_BYTES, MAX_VERBS, NodeId, Refusal};
+use farside_fabric::{Doorbell, FabricError, MAX_ROUND_BYTES, MAX_VERB_BYTES, NodeId, Refusal};
 
 use super::{finish, queues, read, start};
 use crate::actor::{Job, Role};
@@ -45,15 +45,11 @@ const MISUSES: &[Misuse] = &[
         |b| _ = b.cas(u64::MAX - 7, 0, 1),
         |r| matches!(r, Refusal::OutOfBounds { .. }),
     ),
-    (
-        "an FAA far away",
-        |b| _ = b.faa(1 << 63, 1),
-        |r| matches!(r, Refusal::OutOfBounds { .. }),
-    ),
+    ("an FAA far away", |b| _ = b.faa(1 << 63, 1), |r| matches!(r, Refusal::OutOfBounds { .. })),
     (
         "too many verbs",
-        |b| (0..=MAX_VERBS).for_each(|_| b.flush()),
-        |r| matches!(r, Refusal::TooMany),
+        |b| (0..=MAX_ROUND_BYTES / 16).for_each(|_| b.flush()),
+        |r| matches!(r, Refusal::RoundTooLarge),
     ),
 ];
 
@@ -71,7 +67,10 @@ pub(super) async fn misuse_is_refused_and_has_no_effect(bed: &dyn Bed) -> Result
         }
         for queue in &queues {
             ensure!(!queue.is_broken(), "{what} broke the queue");
-            ensure!(read(bed, queue, AT, 1).await? == [0], "{what} was refused, but with an effect");
+            ensure!(
+                read(bed, queue, AT, 1).await? == [0],
+                "{what} was refused, but with an effect"
+            );
         }
     }
     Ok(())
@@ -80,19 +79,8 @@ pub(super) async fn misuse_is_refused_and_has_no_effect(bed: &dyn Bed) -> Result
 pub(super) async fn a_dead_node_fails_its_doorbells_only(bed: &dyn Bed) -> Result<()> {
     let (worker, queues) = (bed.worker(), queues(bed)?);
     let lost = queues[1].node();
-    let victim = Job {
-        role: Role::Add,
-        node: 1,
-        at: AT,
-        count: u64::MAX,
-        me: 1,
-    };
-    let survivor = Job {
-        node: 0,
-        count: 20_000,
-        me: 2,
-        ..victim
-    };
+    let victim = Job { role: Role::Add, node: 1, at: AT, count: u64::MAX, me: 1 };
+    let survivor = Job { node: 0, count: 20_000, me: 2, ..victim };
     let mut actors = start(bed, &[victim, survivor]).await?;
     bed.kill_node(lost)?;
 

@@ -11,13 +11,7 @@ use crate::bed::{Bed, Ended};
 const AT: u64 = 8192;
 
 fn endless(role: Role, me: u64) -> Job {
-    Job {
-        role,
-        node: 1,
-        at: AT,
-        count: u64::MAX,
-        me,
-    }
+    Job { role, node: 1, at: AT, count: u64::MAX, me }
 }
 
 pub(super) async fn a_fenced_client_changes_nothing_more(bed: &dyn Bed) -> Result<()> {
@@ -59,14 +53,8 @@ pub(super) async fn a_fenced_client_cannot_come_back(bed: &dyn Bed) -> Result<()
 /// and a new one can take its place.
 pub(super) async fn a_killed_client_disturbs_nobody(bed: &dyn Bed) -> Result<()> {
     let queues = queues(bed)?;
-    let adder = |me| Job {
-        count: 50_000,
-        ..endless(Role::Add, me)
-    };
-    let writer = Job {
-        at: AT + 4096,
-        ..endless(Role::WritePatterns, 3)
-    };
+    let adder = |me| Job { count: 50_000, ..endless(Role::Add, me) };
+    let writer = Job { at: AT + 4096, ..endless(Role::WritePatterns, 3) };
     let mut actors = start(bed, &[adder(1), adder(2), writer]).await?;
     wait_for(bed.worker(), &queues[1], AT, 1000).await?;
     let mut victim = actors.pop().expect("three were started");

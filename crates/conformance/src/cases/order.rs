@@ -27,13 +27,7 @@ pub(super) async fn a_read_sees_the_writes_before_it(bed: &dyn Bed) -> Result<()
 /// first, never finds the first behind.
 async fn pairs_stay_in_order(bed: &dyn Bed, role: Role) -> Result<()> {
     let (worker, queues) = (bed.worker(), queues(bed)?);
-    let job = Job {
-        role,
-        node: 0,
-        at: AT,
-        count: COUNT,
-        me: 1,
-    };
+    let job = Job { role, node: 0, at: AT, count: COUNT, me: 1 };
     let actors = start(bed, &[job]).await?;
     loop {
         let mut round = worker.round();
@@ -57,25 +51,15 @@ pub(super) async fn atomics_land_in_posted_order(bed: &dyn Bed) -> Result<()> {
 }
 
 pub(super) async fn a_read_never_overtakes_a_write(bed: &dyn Bed) -> Result<()> {
-    let side = |me| Job {
-        role: Role::Dekker,
-        node: 0,
-        at: AT,
-        count: 5_000,
-        me,
-    };
+    let side = |me| Job { role: Role::Dekker, node: 0, at: AT, count: 5_000, me };
     let actors = start(bed, &[side(1), side(2)]).await?;
     finish(actors).await
 }
 
-pub(super) async fn a_read_behind_a_lock_sees_what_the_last_holder_wrote(bed: &dyn Bed) -> Result<()> {
-    let holder = |me| Job {
-        role: Role::LockAdd,
-        node: 1,
-        at: AT,
-        count: 5_000,
-        me,
-    };
+pub(super) async fn a_read_behind_a_lock_sees_what_the_last_holder_wrote(
+    bed: &dyn Bed,
+) -> Result<()> {
+    let holder = |me| Job { role: Role::LockAdd, node: 1, at: AT, count: 5_000, me };
     let actors = start(bed, &[holder(1), holder(2), holder(3)]).await?;
     finish(actors).await?;
     let found = read(bed, &queues(bed)?[1], AT + 64, 1).await?;

@@ -36,7 +36,8 @@ pub(super) async fn hundreds_of_tasks_have_rounds_outstanding(bed: &dyn Bed) -> 
                 let at = AT + number * 64;
                 for i in 0..20u64 {
                     let mut round = me.round();
-                    let olds: Vec<_> = queues.iter().map(|queue| round.to(queue).faa(at, 1)).collect();
+                    let olds: Vec<_> =
+                        queues.iter().map(|queue| round.to(queue).faa(at, 1)).collect();
                     let done = round.ring().await?;
                     for old in olds {
                         ensure!(done[old] == i, "task {number} found {} at step {i}", done[old]);

@@ -10,13 +10,7 @@ use crate::bed::Bed;
 const AT: u64 = 8192;
 
 async fn all_count(bed: &dyn Bed, role: Role) -> Result<()> {
-    let job = |me| Job {
-        role,
-        node: 1,
-        at: AT,
-        count: 20_000,
-        me,
-    };
+    let job = |me| Job { role, node: 1, at: AT, count: 20_000, me };
     let actors = start(bed, &[job(1), job(2), job(3)]).await?;
     finish(actors).await?;
     let found = read(bed, &queues(bed)?[1], AT, 1).await?;
@@ -38,12 +32,8 @@ pub(super) async fn a_masked_cas_compares_and_swaps_only_its_bits(bed: &dyn Bed)
     let attempt = |expected| {
         let mut round = worker.round();
         round.to(node).write(AT, &[0xaabb_ccdd]);
-        let cas = MaskedCas {
-            expected,
-            desired: 0x1122_3344,
-            compare_mask: 0xff,
-            swap_mask: 0xff00,
-        };
+        let cas =
+            MaskedCas { expected, desired: 0x1122_3344, compare_mask: 0xff, swap_mask: 0xff00 };
         let old = round.to(node).masked_cas(AT, cas);
         let new = round.to(node).read(AT, 8);
         (round.ring(), old, new)
@@ -51,7 +41,8 @@ pub(super) async fn a_masked_cas_compares_and_swaps_only_its_bits(bed: &dyn Bed)
     let (matching, old, new) = attempt(0x99dd);
     if !node.capabilities().masked_cas {
         let refused = matching.await.err();
-        let unsupported = matches!(refused, Some(FabricError::Refused(Refusal::Unsupported { .. })));
+        let unsupported =
+            matches!(refused, Some(FabricError::Refused(Refusal::Unsupported { .. })));
         ensure!(unsupported, "not offered, but {refused:?}");
         ensure!(read(bed, node, AT, 1).await? == [0], "refused, but with an effect");
         return Ok(());
@@ -65,13 +56,7 @@ pub(super) async fn a_masked_cas_compares_and_swaps_only_its_bits(bed: &dyn Bed)
 }
 
 fn pattern_writer(me: u64) -> Job {
-    Job {
-        role: Role::WritePatterns,
-        node: 0,
-        at: AT,
-        count: u64::MAX,
-        me,
-    }
+    Job { role: Role::WritePatterns, node: 0, at: AT, count: u64::MAX, me }
 }
 
 /// A writer overwrites 512 bytes again and again. A reader sees parts of two of them now and then,

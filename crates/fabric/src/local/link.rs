@@ -1,11 +1,12 @@
 //! A queue to a node of this process.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::client::{ClientState, Posting};
+use super::client::ClientState;
+use super::gate::{Closed, Gate, all_quiet};
 use super::{Life, Node, Shared};
 use crate::link::{Bell, Capabilities, Control, Link, Persistence, Posted};
 use crate::memory::execute;
@@ -16,37 +17,60 @@ use crate::{ClientId, FabricError, NodeId, Result};
 const FENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct LocalLink {
+    gate: Arc<Gate>,
+    /// The incarnation that this queue is connected to; `keeps` holds it.
+    life: Cell<NonNull<Life>>,
+    keeps: RefCell<Arc<Life>>,
     worker: Worker,
     cluster: Arc<Shared>,
     node: NodeId,
-    bytes: u64,
-    life: RefCell<Arc<Life>>,
     client: Arc<ClientState>,
-    posting: Arc<Posting>,
 }
 
 impl LocalLink {
-    pub(super) fn new(
+    pub(super) fn connect(
         worker: Worker,
         cluster: Arc<Shared>,
         node: NodeId,
         client: Arc<ClientState>,
-        posting: Arc<Posting>,
-    ) -> Self {
-        let target = &cluster.nodes[node.0 as usize];
-        LocalLink {
-            bytes: target.bytes,
-            life: RefCell::new(target.life()),
+    ) -> Result<Self> {
+        let life = cluster.nodes[node.0 as usize].life();
+        let link = LocalLink {
+            gate: Arc::default(),
+            life: Cell::new(NonNull::from(&*life)),
+            keeps: RefCell::new(Arc::clone(&life)),
             worker,
             cluster,
             node,
             client,
-            posting,
+        };
+        link.open(life)?;
+        Ok(link)
+    }
+
+    /// Connects to an incarnation. Whoever closes the gate after it was added has the last word.
+    fn open(&self, life: Arc<Life>) -> Result<()> {
+        self.gate.open();
+        life.gates.add(&self.gate).map_err(|why| self.error(why))?;
+        self.life.set(NonNull::from(&*life));
+        self.keeps.replace(life);
+        self.client.gates.add(&self.gate).map_err(|why| self.error(why))
+    }
+
+    fn error(&self, why: Closed) -> FabricError {
+        match why {
+            Closed::Fenced => FabricError::Fenced(self.client.id),
+            Closed::NodeGone => FabricError::NodeGone(self.node),
         }
     }
 
     fn target(&self) -> &Node {
         &self.cluster.nodes[self.node.0 as usize]
+    }
+
+    fn check(&self) -> Result<()> {
+        self.client.check()?;
+        self.keeps.borrow().gates.check().map_err(|why| self.error(why))
     }
 }
 
@@ -56,51 +80,42 @@ impl Link for LocalLink {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.bytes
+        self.target().bytes
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            line_atomic: false,
-            masked_cas: true,
-            persistence: Persistence::Volatile,
-        }
+        Capabilities { line_atomic: false, masked_cas: true, persistence: Persistence::Volatile }
     }
 
     #[inline]
-    fn post(&self, bell: &mut Bell<'_>) -> Posted {
-        let life = self.life.borrow();
-        let result = self.client.post(&self.posting, || {
-            life.check(self.node)?;
-            execute(life.memory.words(), bell, || Ok(()))
-        });
-        result.into()
+    fn post(&self, bell: Bell<'_>) -> Posted {
+        // SAFETY: `keeps` holds it; both change together, on this thread, in `open`.
+        let life = unsafe { self.life.get().as_ref() };
+        match self.gate.pass(|| execute(life.memory.words(), bell, || Ok(()))) {
+            Ok(done) => done.into(),
+            Err(why) => Posted::Failed(Box::new(self.error(why))),
+        }
     }
 
     fn call<'a>(&'a self, service: u16, request: &'a [u8]) -> Control<'a, Vec<u8>> {
         Box::pin(async move {
             self.worker.yield_now().await;
-            self.client.check()?;
-            self.life.borrow().check(self.node)?;
+            self.check()?;
             self.target().services.run(self.node, self.client.id, service, request)
         })
     }
 
     fn fence(&self, victim: ClientId) -> Control<'_, ()> {
         Box::pin(async move {
-            self.client.check()?;
-            self.life.borrow().check(self.node)?;
+            self.check()?;
             let Some(victim) = self.cluster.client(victim) else {
                 return Ok(());
             };
-            victim.revoke();
+            let closed = victim.gates.close();
             let deadline = self.worker.now() + FENCE_TIMEOUT;
-            while !victim.is_quiet() {
+            while !all_quiet(&closed) {
                 if self.worker.now() > deadline {
-                    return Err(FabricError::TimedOut {
-                        node: self.node,
-                        after: FENCE_TIMEOUT,
-                    });
+                    return Err(FabricError::TimedOut { node: self.node, after: FENCE_TIMEOUT });
                 }
                 self.worker.yield_now().await;
             }
@@ -109,22 +124,7 @@ impl Link for LocalLink {
     }
 
     fn reconnect(&self) -> Control<'_, ()> {
-        Box::pin(async move {
-            self.client.check()?;
-            let life = self.target().life();
-            life.check(self.node)?;
-            *self.life.borrow_mut() = life;
-            Ok(())
-        })
-    }
-}
-
-impl Life {
-    #[inline]
-    pub(super) fn check(&self, node: NodeId) -> Result<()> {
-        if !self.alive.load(Ordering::Relaxed) {
-            return Err(FabricError::NodeGone(node));
-        }
-        Ok(())
+        // Verbs take effect while they are posted: none of the old queue is left.
+        Box::pin(async move { self.open(self.target().life()) })
     }
 }

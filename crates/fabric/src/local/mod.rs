@@ -4,17 +4,19 @@
 //! client stands for what would be a process elsewhere: it has an id and can be fenced.
 
 mod client;
+mod gate;
 mod link;
 
 pub use client::Client;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use crate::memory::Mapping;
 use crate::services::Services;
 use crate::{ClientId, FabricError, NodeId, Result};
 use client::ClientState;
+use gate::{Closed, Gates};
 
 /// Memory nodes of this process. Clones name the same nodes.
 ///
@@ -52,7 +54,7 @@ struct Node {
 #[derive(Debug)]
 struct Life {
     memory: Mapping,
-    alive: AtomicBool,
+    gates: Gates,
 }
 
 impl Cluster {
@@ -90,13 +92,13 @@ impl Cluster {
     /// Revokes a client, as a fence does, without waiting for its doorbells under way.
     pub fn revoke(&self, client: ClientId) {
         if let Some(client) = self.shared.client(client) {
-            client.revoke();
+            client.gates.close();
         }
     }
 
     /// Ends a node as if its machine had failed: its memory is lost, its queues break.
     pub fn kill(&self, node: NodeId) -> Result<()> {
-        self.shared.node(node)?.life().alive.store(false, Ordering::SeqCst);
+        self.shared.node(node)?.life().gates.close();
         Ok(())
     }
 
@@ -104,8 +106,10 @@ impl Cluster {
     pub fn restart(&self, node: NodeId) -> Result<()> {
         let node = self.shared.node(node)?;
         let fresh = Life::new(node.bytes)?;
-        let old = std::mem::replace(&mut *node.life.write().expect("no panic while held"), fresh);
-        old.alive.store(false, Ordering::SeqCst);
+        // The old incarnation ends before anyone can reconnect to the new one.
+        let mut life = node.life.write().expect("no panic while held");
+        life.gates.close();
+        *life = fresh;
         Ok(())
     }
 }
@@ -119,7 +123,10 @@ impl Shared {
 
     fn node(&self, node: NodeId) -> Result<&Node> {
         self.nodes.get(node.0 as usize).ok_or_else(|| {
-            FabricError::setup(format!("{node}"), format!("there are only {} nodes", self.nodes.len()))
+            FabricError::setup(
+                format!("{node}"),
+                format!("there are only {} nodes", self.nodes.len()),
+            )
         })
     }
 }
@@ -132,9 +139,7 @@ impl Node {
 
 impl Life {
     fn new(bytes: u64) -> Result<Arc<Self>> {
-        Ok(Arc::new(Life {
-            memory: Mapping::anonymous(bytes)?,
-            alive: AtomicBool::new(true),
-        }))
+        let memory = Mapping::anonymous(bytes)?;
+        Ok(Arc::new(Life { memory, gates: Gates::new(Closed::NodeGone) }))
     }
 }

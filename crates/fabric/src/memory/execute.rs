@@ -16,7 +16,7 @@ use crate::verbs::{Bell, Op};
 #[inline]
 pub fn execute<E>(
     words: &[AtomicU64],
-    bell: &mut Bell<'_>,
+    mut bell: Bell<'_>,
     mut flush: impl FnMut() -> Result<(), E>,
 ) -> Result<(), E> {
     let mut settled = true;
@@ -33,10 +33,17 @@ pub fn execute<E>(
                 store_words(data, &words[at..at + data.len()]);
                 settled = false;
             }
-            Op::Cas => data[0] = cas(&words[at], data[0], data[1]),
-            Op::Faa => data[0] = words[at].fetch_add(data[0], Ordering::SeqCst),
+            Op::Cas => {
+                let [expected, desired] = data else { unreachable!("as Op says") };
+                *expected = cas(&words[at], *expected, *desired);
+            }
+            Op::Faa => {
+                let [addend] = data else { unreachable!("as Op says") };
+                *addend = words[at].fetch_add(*addend, Ordering::SeqCst);
+            }
             Op::MaskedCas => {
-                data[0] = masked_cas(&words[at], data[0], data[1], data[2], data[3]);
+                let [expected, desired, compare, swap] = data else { unreachable!("as Op says") };
+                *expected = masked_cas(&words[at], *expected, *desired, *compare, *swap);
             }
             Op::Flush => {
                 settle(&mut settled);

@@ -33,13 +33,13 @@ impl Mapping {
         Self::of(base, bytes)
     }
 
-    /// The first `bytes` of an open file, shared with whoever else maps it. The file must be at
-    /// least that long and stay so, or touching it raises SIGBUS.
-    pub fn shared(file: BorrowedFd<'_>, bytes: u64) -> Result<Self> {
+    /// `bytes` of an open file from `offset` on (a multiple of the page size), shared with whoever
+    /// else maps it. The file must be that long and stay so, or touching it raises SIGBUS.
+    pub fn shared(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<Self> {
         let bytes = checked_len(bytes)?;
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: the kernel chooses the place, so no mapping in use is replaced.
-        let base = unsafe { mmap(null_mut(), bytes.get(), prot, flags, file, 0) };
+        let base = unsafe { mmap(null_mut(), bytes.get(), prot, flags, file, offset) };
         Self::of(base, bytes)
     }
 

@@ -14,11 +14,22 @@ use crate::sync::{AtomicU64, Ordering};
 /// Bytes of a word, the unit of far memory.
 pub const WORD: u64 = 8;
 
+/// Words of a cache line.
+const LINE: usize = 8;
+
 /// Copies words out of shared memory; each word is read atomically, in ascending order.
 #[inline]
 pub fn load_words(from: &[AtomicU64], to: &mut [u64]) {
-    debug_assert_eq!(from.len(), to.len());
-    for (to, from) in to.iter_mut().zip(from) {
+    assert_eq!(from.len(), to.len());
+    let (from_lines, from_rest) = from.as_chunks::<LINE>();
+    let (to_lines, to_rest) = to.as_chunks_mut::<LINE>();
+    // Lines of known length need no counting per word.
+    for (to, from) in to_lines.iter_mut().zip(from_lines) {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = from.load(Ordering::Relaxed);
+        }
+    }
+    for (to, from) in to_rest.iter_mut().zip(from_rest) {
         *to = from.load(Ordering::Relaxed);
     }
 }
@@ -26,8 +37,15 @@ pub fn load_words(from: &[AtomicU64], to: &mut [u64]) {
 /// Copies words into shared memory; each word is written atomically, in ascending order.
 #[inline]
 pub fn store_words(from: &[u64], to: &[AtomicU64]) {
-    debug_assert_eq!(from.len(), to.len());
-    for (to, from) in to.iter().zip(from) {
+    assert_eq!(from.len(), to.len());
+    let (from_lines, from_rest) = from.as_chunks::<LINE>();
+    let (to_lines, to_rest) = to.as_chunks::<LINE>();
+    for (to, from) in to_lines.iter().zip(from_lines) {
+        for (to, from) in to.iter().zip(from) {
+            to.store(*from, Ordering::Relaxed);
+        }
+    }
+    for (to, from) in to_rest.iter().zip(from_rest) {
         to.store(*from, Ordering::Relaxed);
     }
 }

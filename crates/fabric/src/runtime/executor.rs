@@ -67,7 +67,7 @@ impl Runtime for Executor {
     }
 
     fn random(&self) -> u64 {
-        self.random.borrow_mut().next()
+        self.random.borrow_mut().draw()
     }
 
     fn set_timer(&self, at: Time, waker: &Waker) -> TimerId {
@@ -83,10 +83,8 @@ impl Runtime for Executor {
     }
 
     fn drive(&self, worker: &Worker, mut main: Pin<&mut dyn Future<Output = ()>>) {
-        let woken = Arc::new(MainWaker {
-            woken: AtomicBool::new(true),
-            queue: Arc::clone(&self.queue),
-        });
+        let woken =
+            Arc::new(MainWaker { woken: AtomicBool::new(true), queue: Arc::clone(&self.queue) });
         let waker = Waker::from(Arc::clone(&woken));
         let mut cx = Context::from_waker(&waker);
         let mut idle_turns = 0;

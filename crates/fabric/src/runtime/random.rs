@@ -21,7 +21,7 @@ impl Random {
     }
 
     /// The next number, uniform over all of `u64`.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         let s = &mut self.state;
         let out = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
         let t = s[1] << 17;
@@ -36,7 +36,7 @@ impl Random {
 
     /// The next number below `bound`, which is not zero.
     pub fn below(&mut self, bound: u64) -> u64 {
-        below(self.next(), bound)
+        below(self.draw(), bound)
     }
 }
 
@@ -54,11 +54,8 @@ mod tests {
     fn the_sequence_never_changes() {
         // The reference implementation, with its state filled by splitmix64 from 0.
         let mut random = Random::new(0);
-        let first: [u64; 3] = std::array::from_fn(|_| random.next());
-        assert_eq!(
-            first,
-            [0x5317_5d61_490b_23df, 0x61da_6f3d_c380_d507, 0x5c0f_df91_ec9a_7bfc]
-        );
+        let first: [u64; 3] = std::array::from_fn(|_| random.draw());
+        assert_eq!(first, [0x5317_5d61_490b_23df, 0x61da_6f3d_c380_d507, 0x5c0f_df91_ec9a_7bfc]);
     }
 
     #[test]

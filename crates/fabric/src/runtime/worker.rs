@@ -33,14 +33,8 @@ impl Worker {
 
     /// A worker on another runtime, such as the simulator's.
     pub fn on(runtime: Box<dyn Runtime>) -> Self {
-        let inner = Inner {
-            slots: Slots::default(),
-            links: RefCell::default(),
-            runtime,
-        };
-        Worker {
-            inner: Rc::new(inner),
-        }
+        let inner = Inner { slots: Slots::default(), links: RefCell::default(), runtime };
+        Worker { inner: Rc::new(inner) }
     }
 
     /// A new round of verbs, still empty.
@@ -118,15 +112,14 @@ impl Worker {
 
     /// Progress of what is in flight; `true` if there was any.
     pub fn poll_links(&self) -> bool {
-        let completer = Completer {
-            slots: &self.inner.slots,
-        };
-        let links = self.inner.links.borrow();
-        links
-            .iter()
-            .filter_map(Weak::upgrade)
-            .filter(|queue| queue.link.busy())
-            .fold(false, |worked, queue| queue.link.poll(&completer) || worked)
+        let completer = Completer { slots: &self.inner.slots };
+        let mut worked = false;
+        for queue in self.inner.links.borrow().iter().filter_map(Weak::upgrade) {
+            if queue.link.busy() {
+                worked |= queue.link.poll(&completer);
+            }
+        }
+        worked
     }
 
     pub(super) fn any_link_busy(&self) -> bool {

@@ -42,19 +42,13 @@ impl Client {
             let why = format!("choose an id between 1 and {MAX_CLIENT}");
             return Err(FabricError::setup(format!("attaching as {id}"), why));
         }
-        let mut attached = Attached {
-            id,
-            process: ProcessName::of_self()?,
-            segments: Vec::new(),
-        };
+        let mut attached = Attached { id, process: ProcessName::of_self()?, segments: Vec::new() };
         for segment in segments {
             segment.check()?;
             segment.registry().attach(id, &attached.process)?;
             attached.segments.push(segment);
         }
-        Ok(Client {
-            attached: Arc::new(attached),
-        })
+        Ok(Client { attached: Arc::new(attached) })
     }
 
     /// The id under which this process is fenced.

@@ -43,11 +43,10 @@ pub(super) const CALLS_AT: usize = FENCED_AT + FENCED;
 
 /// Data begins here: a multiple of the largest page that a mapping is likely to have.
 pub(super) const DATA_AT_BYTES: u64 = 2 << 20;
-pub(super) const DATA_AT: usize = DATA_AT_BYTES as usize / 8;
 
 const _: () = {
     assert!(PROCESSES_AT.is_multiple_of(8), "entries fill cache lines");
     assert!(CALLS_AT.is_multiple_of(8) && CALL_WORDS.is_multiple_of(8));
     assert!(MAX_CALL_BYTES.is_multiple_of(8));
-    assert!(CALLS_AT + CALLS * CALL_WORDS <= DATA_AT, "the control area fits");
+    assert!((CALLS_AT + CALLS * CALL_WORDS) * 8 <= DATA_AT_BYTES as usize, "the control area fits");
 };

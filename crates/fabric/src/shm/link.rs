@@ -36,18 +36,11 @@ pub(super) struct ShmLink {
 
 impl ShmLink {
     pub(super) fn new(worker: Worker, segment: Segment, attached: Arc<Attached>) -> Self {
-        ShmLink {
-            worker,
-            segment,
-            attached,
-        }
+        ShmLink { worker, segment, attached }
     }
 
     fn timed_out(&self, after: Duration) -> FabricError {
-        FabricError::TimedOut {
-            node: self.segment.node(),
-            after,
-        }
+        FabricError::TimedOut { node: self.segment.node(), after }
     }
 
     /// Eagerly at first, then with pauses.
@@ -98,11 +91,7 @@ impl ShmLink {
         let slot = mailbox::slots(self.segment.control())
             .find(|slot| slot.ask(client, service, request))?;
         wake(&self.segment);
-        Some(Asked {
-            slot,
-            client,
-            answered: false,
-        })
+        Some(Asked { slot, client, answered: false })
     }
 
     fn check_server(&self, service: u16) -> Result<()> {
@@ -168,9 +157,11 @@ impl Link for ShmLink {
     }
 
     #[inline]
-    fn post(&self, bell: &mut Bell<'_>) -> Posted {
-        let result = self.segment.check();
-        result.and_then(|()| execute(self.segment.data(), bell, || self.segment.flush())).into()
+    fn post(&self, bell: Bell<'_>) -> Posted {
+        if !self.segment.is_live() {
+            return Posted::Failed(Box::new(FabricError::NodeGone(self.segment.node())));
+        }
+        execute(self.segment.data(), bell, || self.segment.flush().map_err(Box::new)).into()
     }
 
     fn call<'a>(&'a self, service: u16, request: &'a [u8]) -> Control<'a, Vec<u8>> {

@@ -161,3 +161,58 @@ impl<'a> CallSlot<'a> {
         out
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    const CLIENT: ClientId = ClientId(7);
+
+    fn slot_words() -> Arc<Vec<AtomicU64>> {
+        Arc::new((0..CALL_HEADER_WORDS + 1).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn serve_once(words: &[AtomicU64]) {
+        let slot = CallSlot { words };
+        if let Some((client, service, request)) = slot.take() {
+            assert_eq!((client, service, request.as_slice()), (CLIENT, 3, &b"ping"[..]));
+            slot.reply(client, Status::Fine, b"pong!");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_whole_and_the_slot_is_free_again() {
+        loom::model(|| {
+            let words = slot_words();
+            let server = loom::thread::spawn({
+                let words = Arc::clone(&words);
+                move || serve_once(&words)
+            });
+            let slot = CallSlot { words: &words };
+            assert!(slot.ask(CLIENT, 3, b"ping"));
+            let early = slot.answer(CLIENT);
+            server.join().unwrap();
+            serve_once(&words);
+            let answer = early.or_else(|| slot.answer(CLIENT));
+            assert_eq!(answer, Some((Status::Fine as u64, b"pong!".to_vec())));
+            assert_eq!(slot.stage().0, Some(Stage::Free));
+        });
+    }
+
+    #[test]
+    fn giving_up_frees_the_slot_however_far_the_server_is() {
+        loom::model(|| {
+            let words = slot_words();
+            let slot = CallSlot { words: &words };
+            assert!(slot.ask(CLIENT, 3, b"ping"));
+            let server = loom::thread::spawn({
+                let words = Arc::clone(&words);
+                move || serve_once(&words)
+            });
+            slot.give_up(CLIENT);
+            server.join().unwrap();
+            assert_eq!(slot.stage().0, Some(Stage::Free));
+        });
+    }
+}

@@ -33,7 +33,9 @@ pub(super) enum Sighting {
 impl ProcessName {
     pub(super) fn of_self() -> Result<Self> {
         let pid = rustix::process::getpid();
-        let about = |what: &'static str| move |e| FabricError::setup(what, format!("{e}; is /proc mounted?"));
+        let about = |what: &'static str| {
+            move |e| FabricError::setup(what, format!("{e}; is /proc mounted?"))
+        };
         Ok(ProcessName {
             pid: pid.as_raw_pid() as u64,
             started: start_time(pid).map_err(about("reading this process's start time"))?,

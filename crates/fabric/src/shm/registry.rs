@@ -123,16 +123,16 @@ impl<'a> Registry<'a> {
     }
 
     fn slots(&self) -> impl Iterator<Item = &'a [AtomicU64]> + use<'a> {
-        self.control[PROCESSES_AT..PROCESSES_AT + PROCESSES * PROCESS_WORDS].chunks_exact(PROCESS_WORDS)
+        self.control[PROCESSES_AT..PROCESSES_AT + PROCESSES * PROCESS_WORDS]
+            .chunks_exact(PROCESS_WORDS)
     }
 
     fn entries(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
-        self.slots().filter_map(|words| {
-            (words[STAGE].load(Ordering::SeqCst) == ATTACHED).then(|| Entry {
-                words,
-                client: ClientId(words[CLIENT].load(Ordering::Relaxed)),
-                process: name_in(words),
-            })
+        let attached = |words: &&[AtomicU64]| words[STAGE].load(Ordering::SeqCst) == ATTACHED;
+        self.slots().filter(attached).map(|words| Entry {
+            words,
+            client: ClientId(words[CLIENT].load(Ordering::Relaxed)),
+            process: name_in(words),
         })
     }
 }
@@ -174,12 +174,7 @@ mod loom_tests {
     use loom::sync::Arc;
 
     const LATE: ClientId = ClientId(7);
-    const ME: ProcessName = ProcessName {
-        pid: 1,
-        started: 1,
-        boot: 1,
-        namespace: 1,
-    };
+    const ME: ProcessName = ProcessName { pid: 1, started: 1, boot: 1, namespace: 1 };
 
     #[test]
     fn nobody_attaches_unseen_behind_a_fence() {
@@ -187,7 +182,8 @@ mod loom_tests {
             let control: Arc<Vec<AtomicU64>> =
                 Arc::new((0..CALLS_AT).map(|_| AtomicU64::new(0)).collect());
             let other = Arc::clone(&control);
-            let fence = loom::thread::spawn(move || Registry::new(&other).note_fenced(LATE).is_some());
+            let fence =
+                loom::thread::spawn(move || Registry::new(&other).note_fenced(LATE).is_some());
             let attached = Registry::new(&control).attach(LATE, &ME).is_ok();
             let seen = fence.join().unwrap();
             assert!(seen || !attached, "attached, and the fence did not see it");

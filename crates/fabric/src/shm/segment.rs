@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
-use super::layout::{DATA_AT, DATA_AT_BYTES, GONE, LIVE, MAGIC, VERSION, header};
+use super::layout::{DATA_AT_BYTES, GONE, LIVE, MAGIC, VERSION, header};
 use super::registry::Registry;
 use crate::memory::Mapping;
 use crate::sync::{AtomicU64, Ordering};
@@ -22,7 +22,8 @@ pub struct Segment {
 
 #[derive(Debug)]
 struct Inner {
-    mapping: Mapping,
+    control: Mapping,
+    data: Mapping,
     node: NodeId,
     data_bytes: u64,
     persistence: Persistence,
@@ -37,7 +38,8 @@ impl Segment {
     pub fn in_memory(node: NodeId, bytes: u64) -> Result<Self> {
         let what = || format!("creating {bytes} bytes of shared memory for {node}");
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = rustix::fs::memfd_create("farside", flags).map_err(|e| FabricError::setup(what(), e))?;
+        let file = rustix::fs::memfd_create("farside", flags)
+            .map_err(|e| FabricError::setup(what(), e))?;
         let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));
         rustix::fs::ftruncate(&file, total(bytes)?).map_err(|e| FabricError::setup(what(), e))?;
         // Nobody can shrink it under another process's feet.
@@ -82,13 +84,14 @@ impl Segment {
     /// A device holds whatever was there before: take it only if it begins with zeroes.
     fn on_device(path: &Path, node: NodeId, bytes: u64) -> Result<Self> {
         let file = open_file(path)?;
-        let mapping = Mapping::shared(file.as_fd(), total(bytes)?)?;
-        let first = mapping.words()[..header::WORDS].iter();
+        total(bytes)?;
+        let control = Mapping::shared(file.as_fd(), 0, DATA_AT_BYTES)?;
+        let first = control.words()[..header::WORDS].iter();
         if first.into_iter().any(|word| word.load(Ordering::Relaxed) != 0) {
             let why = "the device is not empty; open the segment on it, or zero its first 2 MiB";
             return Err(FabricError::setup(format!("creating {}", path.display()), why));
         }
-        drop(mapping);
+        drop(control);
         Self::format(file.into(), path.into(), node, bytes, Persistence::Volatile)
     }
 
@@ -106,7 +109,7 @@ impl Segment {
         if there < DATA_AT_BYTES {
             return Err(no_segment());
         }
-        let control = Mapping::shared(file.as_fd(), DATA_AT_BYTES)?;
+        let control = Mapping::shared(file.as_fd(), 0, DATA_AT_BYTES)?;
         let word = |at: usize| control.words()[at].load(Ordering::Acquire);
         if word(header::MAGIC) != MAGIC {
             return Err(no_segment());
@@ -124,15 +127,17 @@ impl Segment {
             return Err(FabricError::setup(what(), why));
         }
         let node = NodeId(word(header::NODE) as u16);
-        let persistence = if is_device {
-            Persistence::Volatile
-        } else {
-            persistence_of(&file)?
-        };
+        let persistence = if is_device { Persistence::Volatile } else { persistence_of(&file)? };
         Self::map(file.into(), path.into(), node, bytes, persistence)
     }
 
-    fn format(file: OwnedFd, path: PathBuf, node: NodeId, bytes: u64, persistence: Persistence) -> Result<Self> {
+    fn format(
+        file: OwnedFd,
+        path: PathBuf,
+        node: NodeId,
+        bytes: u64,
+        persistence: Persistence,
+    ) -> Result<Self> {
         let segment = Self::map(file, path, node, bytes, persistence)?;
         let header = segment.control();
         header[header::VERSION].store(VERSION, Ordering::Relaxed);
@@ -144,11 +149,19 @@ impl Segment {
         Ok(segment)
     }
 
-    fn map(file: OwnedFd, path: PathBuf, node: NodeId, data_bytes: u64, persistence: Persistence) -> Result<Self> {
-        let mapping = Mapping::shared(file.as_fd(), total(data_bytes)?)?;
+    fn map(
+        file: OwnedFd,
+        path: PathBuf,
+        node: NodeId,
+        data_bytes: u64,
+        persistence: Persistence,
+    ) -> Result<Self> {
+        let control = Mapping::shared(file.as_fd(), 0, DATA_AT_BYTES)?;
+        let data = Mapping::shared(file.as_fd(), DATA_AT_BYTES, data_bytes)?;
         Ok(Segment {
             inner: Arc::new(Inner {
-                mapping,
+                control,
+                data,
                 node,
                 data_bytes,
                 persistence,
@@ -184,22 +197,27 @@ impl Segment {
 
     #[inline]
     pub(super) fn check(&self) -> Result<()> {
-        if self.control()[header::STATE].load(Ordering::Relaxed) != LIVE {
+        if !self.is_live() {
             return Err(FabricError::NodeGone(self.inner.node));
         }
         Ok(())
     }
 
+    #[inline]
+    pub(super) fn is_live(&self) -> bool {
+        self.control()[header::STATE].load(Ordering::Relaxed) == LIVE
+    }
+
     /// The words in front of the data.
     #[inline]
     pub(super) fn control(&self) -> &[AtomicU64] {
-        &self.inner.mapping.words()[..DATA_AT]
+        self.inner.control.words()
     }
 
     /// The words that verbs address.
     #[inline]
     pub(super) fn data(&self) -> &[AtomicU64] {
-        &self.inner.mapping.words()[DATA_AT..]
+        self.inner.data.words()
     }
 
     pub(super) fn registry(&self) -> Registry<'_> {
@@ -211,10 +229,10 @@ impl Segment {
         if self.inner.persistence == Persistence::Volatile {
             return Ok(());
         }
-        self.inner.mapping.sync().map_err(|e| FabricError::FlushFailed {
-            node: self.inner.node,
-            why: e.to_string(),
-        })
+        self.inner
+            .data
+            .sync()
+            .map_err(|e| FabricError::FlushFailed { node: self.inner.node, why: e.to_string() })
     }
 }
 
@@ -242,7 +260,8 @@ fn total(bytes: u64) -> Result<u64> {
 fn persistence_of(file: &File) -> Result<Persistence> {
     const TMPFS: i64 = 0x0102_1994;
     const HUGETLBFS: i64 = 0x9584_58f6;
-    let found = rustix::fs::fstatfs(file).map_err(|e| FabricError::setup("asking for the file system", e))?;
+    let found = rustix::fs::fstatfs(file)
+        .map_err(|e| FabricError::setup("asking for the file system", e))?;
     Ok(match found.f_type {
         TMPFS | HUGETLBFS => Persistence::Volatile,
         _ => Persistence::Unordered,

@@ -32,7 +32,11 @@ pub struct Server {
 }
 
 impl Server {
-    pub(super) fn start(segment: Segment, attached: Arc<Attached>, services: Arc<Services>) -> Result<Self> {
+    pub(super) fn start(
+        segment: Segment,
+        attached: Arc<Attached>,
+        services: Arc<Services>,
+    ) -> Result<Self> {
         become_server(&segment, &attached)?;
         let me = attached.process;
         let stop = Arc::new(AtomicBool::new(false));
@@ -43,12 +47,7 @@ impl Server {
                 move || serve(&segment, &services, &me, &stop)
             })
             .map_err(|e| FabricError::setup("starting the thread that answers calls", e))?;
-        Ok(Server {
-            segment,
-            attached,
-            stop,
-            thread: Some(thread),
-        })
+        Ok(Server { segment, attached, stop, thread: Some(thread) })
     }
 }
 
@@ -70,9 +69,7 @@ fn become_server(segment: &Segment, attached: &Attached) -> Result<()> {
     let known = word.load(Ordering::Acquire);
     let vacant = known == 0 || segment.registry().is_dead(ClientId(known), &attached.process);
     let taken = vacant
-        && word
-            .compare_exchange(known, attached.id.0, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok();
+        && word.compare_exchange(known, attached.id.0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     if !taken {
         return Err(FabricError::setup(
             format!("serving calls of {}", segment.node()),
@@ -100,10 +97,7 @@ fn serve(segment: &Segment, services: &Services, me: &ProcessName, stop: &Atomic
         } else if now < busy_until {
             std::thread::yield_now();
         } else {
-            let timeout = futex::Timespec {
-                tv_sec: 0,
-                tv_nsec: ROUNDS.as_nanos() as _,
-            };
+            let timeout = futex::Timespec { tv_sec: 0, tv_nsec: ROUNDS.as_nanos() as _ };
             // A new request, a time-out or a signal: in each case look again.
             let _ = futex::wait(requests(segment), futex::Flags::empty(), seen, Some(&timeout));
         }

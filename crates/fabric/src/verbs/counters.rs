@@ -6,7 +6,6 @@ use std::ops::{Add, AddAssign};
 use super::slot::{Bell, Op, Slot};
 use crate::NodeId;
 
-
 /// A phase of the caller's protocol, such as "lock" or "commit"; the caller names them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Phase(pub u8);
@@ -131,13 +130,7 @@ impl Tally {
             ..Counts::default()
         };
         self.add_node(node, counts);
-        self.add_phase(
-            phase,
-            Counts {
-                round_trips: 1,
-                ..counts
-            },
-        );
+        self.add_phase(phase, Counts { round_trips: 1, ..counts });
     }
 
     /// Starts again from zero.
@@ -147,17 +140,10 @@ impl Tally {
     }
 
     pub(super) fn count(&self, phase: Phase, slot: &mut Slot) {
-        let mut round = Counts {
-            round_trips: u64::from(slot.signaled),
-            ..Counts::default()
-        };
+        let mut round = Counts { round_trips: u64::from(slot.signaled), ..Counts::default() };
         for number in 0..slot.bells.len() {
             let node = slot.bells[number].queue().node;
-            let mut counts = Counts {
-                doorbells: 1,
-                ..Counts::default()
-            };
-            let number = number as u32;
+            let mut counts = Counts { doorbells: 1, ..Counts::default() };
             let mut bell = Bell { slot, number };
             let Ok(()) = bell.try_each(|verb, words| {
                 counts.verb(verb.op, words.len());

@@ -10,14 +10,13 @@ use crate::{NodeId, Result};
 /// A round all of whose doorbells succeeded: index it with the tickets of its verbs.
 #[derive(Debug)]
 pub struct Done<'w> {
-    /// Present until drop.
-    held: Option<Held<'w>>,
+    held: Held<'w>,
 }
 
 impl<'w> Done<'w> {
     #[inline(always)]
     pub(super) fn new(held: Held<'w>) -> Self {
-        Done { held: Some(held) }
+        Done { held }
     }
 
     /// Itself, unless a doorbell failed.
@@ -31,23 +30,21 @@ impl<'w> Done<'w> {
 
     #[inline]
     fn slot(&self) -> &Slot {
-        self.held.as_ref().expect("present until drop")
+        &self.held
     }
 
     #[inline]
-    fn words<T>(&self, ticket: Ticket<T>) -> &[u64] {
+    fn script<T>(&self, ticket: Ticket<T>) -> &[u64] {
         let slot = self.slot();
-        assert_eq!(ticket.round, slot.round, "a ticket of another round");
-        slot.words_of(ticket.verb)
+        assert!(ticket.is_of(slot.round), "a ticket of another round");
+        slot.script()
     }
 }
 
 impl Drop for Done<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            held.give_back();
-        }
+        self.held.give_back();
     }
 }
 
@@ -56,7 +53,7 @@ impl Index<Ticket<Words>> for Done<'_> {
 
     #[inline]
     fn index(&self, ticket: Ticket<Words>) -> &[u64] {
-        self.words(ticket)
+        &self.script(ticket)[ticket.first()..][..ticket.words()]
     }
 }
 
@@ -65,7 +62,7 @@ impl Index<Ticket<Word>> for Done<'_> {
 
     #[inline]
     fn index(&self, ticket: Ticket<Word>) -> &u64 {
-        &self.words(ticket)[0]
+        &self.script(ticket)[ticket.first()]
     }
 }
 
@@ -89,12 +86,14 @@ impl<'w> Outcomes<'w> {
 
     /// What a READ returned, if its doorbell succeeded.
     pub fn words(&self, ticket: Ticket<Words>) -> Result<&[u64]> {
-        self.of(ticket)
+        self.check(ticket)?;
+        Ok(&self.done[ticket])
     }
 
     /// What a CAS or FAA returned, if its doorbell succeeded.
     pub fn word(&self, ticket: Ticket<Word>) -> Result<u64> {
-        Ok(self.of(ticket)?[0])
+        self.check(ticket)?;
+        Ok(self.done[ticket])
     }
 
     /// The whole round, if every doorbell succeeded.
@@ -102,14 +101,11 @@ impl<'w> Outcomes<'w> {
         self.done.succeeded()
     }
 
-    fn of<T>(&self, ticket: Ticket<T>) -> Result<&[u64]> {
+    /// How the doorbell of a verb went.
+    fn check<T>(&self, ticket: Ticket<T>) -> Result<()> {
         let slot = self.done.slot();
-        if slot.refusal.is_some() {
-            let error = slot.first_error().expect("a refused round fails everywhere");
-            return Err(error.clone());
-        }
-        let words = self.done.words(ticket);
-        slot.result_of(ticket.verb)?;
-        Ok(words)
+        assert!(ticket.is_of(slot.round), "a ticket of another round");
+        // A refused round may have forgotten its verbs.
+        if slot.refusal.is_some() { slot.result(0) } else { slot.result_of(ticket.first()) }
     }
 }

@@ -29,5 +29,8 @@ pub use slots::{Completer, Token};
 /// The most bytes one READ or WRITE may move.
 pub const MAX_VERB_BYTES: u64 = 4 << 20;
 
-/// The most verbs one round may hold.
-pub const MAX_VERBS: usize = 1 << 16;
+/// The most bytes one round may hold: what its verbs move, and 16 bytes for each of them.
+pub const MAX_ROUND_BYTES: u64 = 64 << 20;
+
+/// The most nodes one round may reach.
+pub const MAX_ROUND_NODES: usize = 1 << 12;

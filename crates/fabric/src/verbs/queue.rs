@@ -33,9 +33,7 @@ impl Queue {
             broken: Cell::new(false),
             link,
         };
-        Queue {
-            state: Rc::new(state),
-        }
+        Queue { state: Rc::new(state) }
     }
 
     pub(crate) fn downgrade(&self) -> Weak<QueueState> {

@@ -31,13 +31,8 @@ impl<'w> Ringing<'w> {
     #[inline(always)]
     fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<Done<'w>> {
         let held = self.held.as_mut().expect("not polled after it has completed");
-        if held.open > 0 {
-            held.wait(cx.waker());
-            return Poll::Pending;
-        }
-        // A completion that was there at once must not let one task keep the thread.
-        if held.must_yield() {
-            cx.waker().wake_by_ref();
+        let ready = if held.special { held.landed(cx.waker()) } else { held.may_go_on(cx.waker()) };
+        if !ready {
             return Poll::Pending;
         }
         let held = self.held.take().expect("seen above");
@@ -73,10 +68,7 @@ pub struct Passive<'w> {
 impl<'w> Passive<'w> {
     #[inline]
     pub(super) fn new(ringing: Ringing<'w>) -> Self {
-        Passive {
-            ringing,
-            known: None,
-        }
+        Passive { ringing, known: None }
     }
 
     /// Whether it has been acknowledged meanwhile, and how it went. Never waits.

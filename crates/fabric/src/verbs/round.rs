@@ -33,16 +33,13 @@ use crate::runtime::Worker;
 #[derive(Debug)]
 #[must_use = "a round that is not rung does nothing"]
 pub struct Round<'w> {
-    /// Taken when the round is rung.
-    held: Option<Held<'w>>,
+    held: Held<'w>,
 }
 
 impl<'w> Round<'w> {
     #[inline(always)]
     pub(crate) fn new(worker: &'w Worker) -> Self {
-        Round {
-            held: Some(worker.slots().take()),
-        }
+        Round { held: worker.slots().take() }
     }
 
     /// Counts this round's verbs in `tally`, under `phase`.
@@ -57,12 +54,7 @@ impl<'w> Round<'w> {
     /// The doorbell to a node: verbs added to it follow those that were added before.
     #[inline(always)]
     pub fn to(&mut self, queue: &'w Queue) -> Doorbell<'_> {
-        let slot = self.slot();
-        Doorbell {
-            bell: slot.bell(&queue.state),
-            slot,
-            fenced: false,
-        }
+        Doorbell::new(self.slot(), queue)
     }
 
     /// Posts all doorbells at once; await the result to have them completed.
@@ -82,8 +74,9 @@ impl<'w> Round<'w> {
     }
 
     #[inline(always)]
-    fn launch(mut self, signaled: bool) -> Ringing<'w> {
-        let mut held = self.held.take().expect("a round is rung once");
+    fn launch(self, signaled: bool) -> Ringing<'w> {
+        let mut held = self.held;
+        std::mem::forget(self); // the slot goes on
         held.signaled = signaled;
         if !held.special || prepare(&mut held) {
             post(&mut held);
@@ -93,7 +86,7 @@ impl<'w> Round<'w> {
 
     #[inline(always)]
     fn slot(&mut self) -> &mut Slot {
-        self.held.as_mut().expect("present until it is rung")
+        &mut self.held
     }
 }
 
@@ -114,27 +107,25 @@ fn prepare(slot: &mut Slot) -> bool {
 /// Posts every doorbell of the round.
 #[inline]
 fn post(slot: &mut Slot) {
-    for number in 0..slot.bells.len() {
-        let queue = slot.bells[number].queue();
-        let posted = if queue.broken.get() {
-            Posted::Failed(Box::new(FabricError::Broken(queue.node)))
+    let mut number = 0;
+    while let Some(bell) = slot.bells.get(number) {
+        let queue = bell.queue();
+        if queue.broken.get() {
+            slot.fail(number, FabricError::Broken(queue.node));
         } else {
-            let number = number as u32;
-            queue.link.post(&mut Bell { slot, number })
-        };
-        match posted {
-            Posted::Done => {}
-            Posted::Pending => slot.sent(number),
-            Posted::Failed(error) => slot.fail(number, *error),
+            match queue.link.post(Bell { slot, number }) {
+                Posted::Done => {}
+                Posted::Pending => slot.sent(number),
+                Posted::Failed(error) => slot.fail(number, *error),
+            }
         }
+        number += 1;
     }
 }
 
 impl Drop for Round<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            held.give_back();
-        }
+        self.held.give_back();
     }
 }

@@ -5,12 +5,23 @@
 
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::slice;
 use std::task::Waker;
 
 use super::counters::{Phase, Tally};
-use super::slots::{Slots, Token};
+use super::doorbell::RoundMark;
 use super::queue::QueueState;
+use super::slots::{Slots, Token};
+use super::{MAX_ROUND_BYTES, MAX_ROUND_NODES};
+use crate::memory::WORD;
 use crate::{FabricError, Refusal, Result};
+
+/// A slot may keep a buffer of up to so many bytes.
+const SMALL_BUFFER_BYTES: usize = 16 << 10;
+
+/// The first slots may keep larger ones. There are many slots only where many small rounds are in
+/// flight at once; a few large ones at a time need no allocation either.
+const LARGE_BUFFERS: u32 = 16;
 
 /// What a verb does. Its operands and results stand in the words of the slot, in this layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,18 +40,73 @@ pub enum Op {
     Flush,
 }
 
-/// One verb of a round.
+/// One verb of a doorbell.
 #[derive(Clone, Copy, Debug)]
 pub struct Verb {
     /// The byte address in the node's memory.
     pub at: u64,
-    first_word: u32,
-    words: u32,
-    bell: u32,
     /// What it does.
     pub op: Op,
     /// Whether it waits for READs and atomics before it ([C1](crate::contracts#c1-order)).
     pub fenced: bool,
+}
+
+/// What stands before the words of a verb in the slot's script: this word, then the address.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heading(u64);
+
+impl Heading {
+    const WORDS: usize = 2;
+    const FENCED: u64 = 1 << 8;
+
+    #[inline(always)]
+    pub(super) fn of_bell(bell: usize) -> Self {
+        Heading((bell as u64) << 16)
+    }
+
+    #[inline(always)]
+    pub(super) fn verb(self, op: Op, words: usize) -> Self {
+        Heading(self.0 | op as u64 | (words as u64) << 32)
+    }
+
+    #[inline(always)]
+    pub(super) fn fenced(self) -> Self {
+        Heading(self.0 | Self::FENCED)
+    }
+
+    #[inline(always)]
+    fn op(self) -> Op {
+        match self.0 as u8 {
+            0 => Op::Read,
+            1 => Op::Write,
+            2 => Op::Cas,
+            3 => Op::Faa,
+            4 => Op::MaskedCas,
+            5 => Op::Flush,
+            // SAFETY: a heading is made by `verb` alone, from an Op.
+            _ => unsafe { std::hint::unreachable_unchecked() },
+        }
+    }
+
+    #[inline(always)]
+    fn is_fenced(self) -> bool {
+        self.0 & Self::FENCED != 0
+    }
+
+    #[inline(always)]
+    fn bell(self) -> usize {
+        usize::from((self.0 >> 16) as u16)
+    }
+
+    #[inline(always)]
+    fn is_of(self, bell: usize) -> bool {
+        (self.0 ^ (bell as u64) << 16) & 0xffff_0000 == 0
+    }
+
+    #[inline(always)]
+    fn words(self) -> usize {
+        (self.0 >> 32) as usize
+    }
 }
 
 /// A doorbell within the slot: the verbs to one node.
@@ -48,19 +114,20 @@ pub struct Verb {
 pub(super) struct BellState {
     /// Borrowed by the round, and kept alive by `Slot::kept` once the doorbell is in flight.
     queue: NonNull<QueueState>,
-    /// Reported by the backend, where it did not complete at once.
+    /// False while it is in flight.
     pub(super) completed: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Slot {
-    pub(super) verbs: Vec<Verb>,
-    /// Grows to what the largest round needed, and is never cleared: `used` says how far it counts.
-    words: Vec<u64>,
+    /// The verbs of all doorbells in the order they were added, each a heading followed by its
+    /// words. Grows to what the largest round needed, and is never cleared: `used` says how far it
+    /// counts.
+    script: Vec<u64>,
     used: usize,
     pub(super) bells: Vec<BellState>,
     /// Tells the tickets of this round from those of any other round of the worker.
-    pub(super) round: u32,
+    pub(super) round: RoundMark,
     /// Doorbells without a completion.
     pub(super) open: u32,
     pub(super) signaled: bool,
@@ -86,11 +153,10 @@ pub(crate) struct Slot {
 impl Slot {
     pub(super) fn new(home: NonNull<Slots>, index: u32) -> Self {
         Slot {
-            verbs: Vec::new(),
-            words: Vec::new(),
+            script: Vec::new(),
             used: 0,
             bells: Vec::new(),
-            round: 0,
+            round: RoundMark::default(),
             open: 0,
             signaled: false,
             special: false,
@@ -113,60 +179,67 @@ impl Slot {
         if let Some(known) = self.bells.iter().position(|bell| bell.queue == queue) {
             return known;
         }
-        self.bells.push(BellState {
-            queue,
-            completed: false,
-        });
+        if self.bells.len() == MAX_ROUND_NODES {
+            self.refusal.get_or_insert(Refusal::TooManyNodes);
+            self.special = true;
+            return 0;
+        }
+        self.bells.push(BellState { queue, completed: true });
         self.bells.len() - 1
     }
 
-    /// Appends a verb with room for `words` words; returns its number and that room.
-    #[inline]
-    pub(super) fn push(
-        &mut self,
-        bell: usize,
-        op: Op,
-        fenced: bool,
-        at: u64,
-        words: usize,
-    ) -> (u32, &mut [u64]) {
-        let number = self.verbs.len() as u32;
-        let (first, end) = (self.used, self.used + words);
-        if end > self.words.len() {
-            self.grow(end);
+    /// Appends a verb with room for `words` words; returns where that room begins, and the room.
+    #[inline(always)]
+    pub(super) fn push(&mut self, heading: Heading, at: u64, words: usize) -> (usize, &mut [u64]) {
+        let needed = Heading::WORDS + words;
+        if needed > self.script.len() - self.used {
+            self.grow(words);
         }
-        self.used = end;
-        self.verbs.push(Verb {
-            at,
-            first_word: first as u32,
-            words: words as u32,
-            bell: bell as u32,
-            op,
-            fenced,
-        });
-        (number, &mut self.words[first..end])
+        let start = self.used;
+        self.used = start + needed;
+        debug_assert!(self.used <= self.script.len());
+        // SAFETY: there was room for it, or `grow` has made room: `used` never exceeds the script.
+        let verb = unsafe { self.script.get_unchecked_mut(start..start + needed) };
+        verb[0] = heading.0;
+        verb[1] = at;
+        (start + Heading::WORDS, &mut verb[Heading::WORDS..])
     }
 
+    /// Makes room for a verb. A round that is too large is refused, and forgets what it had: the
+    /// caller may go on filling it, and must not fill the memory.
     #[cold]
     fn grow(&mut self, words: usize) {
-        self.words.resize(words.next_power_of_two(), 0);
+        let needed = self.used + Heading::WORDS + words;
+        if needed as u64 * WORD > MAX_ROUND_BYTES {
+            self.refusal.get_or_insert(Refusal::RoundTooLarge);
+            self.special = true;
+            self.used = 0;
+        }
+        let needed = self.used + Heading::WORDS + words;
+        if needed > self.script.len() {
+            self.script.resize(needed.next_power_of_two().max(64), 0);
+            self.special |= self.script.len() * 8 > SMALL_BUFFER_BYTES;
+        }
     }
 
-    #[inline]
-    pub(super) fn words_of(&self, verb: u32) -> &[u64] {
-        let verb = &self.verbs[verb as usize];
-        let first = verb.first_word as usize;
-        &self.words[first..first + verb.words as usize]
+    /// All verbs with their words; tickets say where.
+    #[inline(always)]
+    pub(super) fn script(&self) -> &[u64] {
+        &self.script
     }
 
     /// How the doorbell of a verb went.
-    pub(super) fn result_of(&self, verb: u32) -> Result<()> {
-        self.result(self.verbs[verb as usize].bell as usize)
+    pub(super) fn result_of(&self, first: usize) -> Result<()> {
+        self.result(Heading(self.script[first - Heading::WORDS]).bell())
+    }
+
+    /// Whether some doorbell did not complete at once.
+    pub(super) fn was_in_flight(&self) -> bool {
+        !self.kept.is_empty()
     }
 
     /// Wakes `waker` when the last doorbell has completed.
     pub(super) fn wait(&mut self, waker: &Waker) {
-        self.special = true;
         match &mut self.waker {
             Some(known) => known.clone_from(waker),
             none => *none = Some(waker.clone()),
@@ -206,19 +279,10 @@ impl Slot {
         self.errors.first().map(|(_, error)| error)
     }
 
-    /// Frees the room of a round that is refused, and that somebody goes on filling.
-    #[cold]
-    pub(super) fn forget_verbs(&mut self) {
-        debug_assert!(self.refusal.is_some());
-        self.verbs.clear();
-        self.used = 0;
-    }
-
     /// Makes it ready for another round.
     #[inline]
     pub(super) fn clear(&mut self) {
         debug_assert_eq!(self.open, 0);
-        self.verbs.clear();
         self.bells.clear();
         self.used = 0;
         if self.special {
@@ -228,7 +292,11 @@ impl Slot {
 
     #[cold]
     fn clear_special(&mut self) {
-        self.special = false;
+        let large = self.script.len() * 8 > SMALL_BUFFER_BYTES;
+        if large && self.index >= LARGE_BUFFERS {
+            self.script = Vec::new();
+        }
+        self.special = large && self.index < LARGE_BUFFERS;
         self.abandoned = false;
         self.waker = None;
         self.refusal = None;
@@ -242,6 +310,7 @@ impl Slot {
     pub(super) fn sent(&mut self, bell: usize) {
         self.open += 1;
         self.special = true;
+        self.bells[bell].completed = false;
         let queue = self.bells[bell].queue;
         // SAFETY: the pointer comes from an Rc that the round still borrows; counting it once more
         // makes it ours to drop.
@@ -251,35 +320,40 @@ impl Slot {
         };
         self.kept.push(queue);
     }
-
-    #[inline]
-    pub(super) fn buffer_bytes(&self) -> usize {
-        self.words.capacity() * 8
-    }
-
-    pub(super) fn drop_buffer(&mut self) {
-        self.words = Vec::new();
-    }
 }
 
 /// One doorbell as its backend sees it: a chain of verbs with their words.
 #[derive(Debug)]
 pub struct Bell<'a> {
     pub(super) slot: &'a mut Slot,
-    pub(super) number: u32,
+    pub(super) number: usize,
 }
 
 impl Bell<'_> {
     /// Visits the verbs in posted order, each with its words, until one fails.
-    #[inline]
+    #[inline(always)]
     pub fn try_each<E>(
         &mut self,
-        mut visit: impl FnMut(&Verb, &mut [u64]) -> Result<(), E>,
+        mut visit: impl FnMut(Verb, &mut [u64]) -> Result<(), E>,
     ) -> Result<(), E> {
-        for verb in &self.slot.verbs {
-            if verb.bell == self.number {
-                let first = verb.first_word as usize;
-                visit(verb, &mut self.slot.words[first..first + verb.words as usize])?;
+        let mut next = self.slot.script.as_mut_ptr();
+        // SAFETY: `used` never exceeds the script.
+        let end = unsafe { next.add(self.slot.used) };
+        while next < end {
+            // SAFETY: up to `used` the script is a sequence of verbs as `push` appended them: a
+            // heading of two words, then as many words as it says. `next` is at such a heading.
+            // Slices instead of pointers would check this again and again for a quarter of the
+            // instructions of a short doorbell.
+            let (heading, at, words) = unsafe {
+                let heading = Heading(*next);
+                let words = next.add(Heading::WORDS);
+                let at = *next.add(1);
+                next = words.add(heading.words());
+                (heading, at, slice::from_raw_parts_mut(words, heading.words()))
+            };
+            debug_assert!(next <= end);
+            if heading.is_of(self.number) {
+                visit(Verb { at, op: heading.op(), fenced: heading.is_fenced() }, words)?;
             }
         }
         Ok(())
@@ -292,11 +366,7 @@ impl Bell<'_> {
 
     /// The name under which a completion is reported later.
     pub fn token(&self) -> Token {
-        Token {
-            index: self.slot.index,
-            round: self.slot.round,
-            bell: self.number,
-        }
+        Token { index: self.slot.index, round: self.slot.round, bell: self.number as u32 }
     }
 }
 

@@ -15,24 +15,20 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::task::Waker;
 
+use super::doorbell::RoundMark;
 use super::slot::{Bell, Slot};
 use crate::Result;
 
-/// A slot that is idle keeps a buffer of up to so many bytes without being counted.
-const SMALL_BUFFER_BYTES: usize = 16 << 10;
-
-/// The larger buffers of idle slots may have so many bytes together.
-const IDLE_BUFFER_BYTES: usize = 32 << 20;
-
 /// After this many rounds that completed at once, a task lets the others run.
-const ROUNDS_PER_TURN: u32 = 32;
+const ROUNDS_PER_TURN: i32 = 64;
 
 /// Names one doorbell in flight.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Token {
     pub(super) index: u32,
-    pub(super) round: u32,
+    pub(super) round: RoundMark,
     pub(super) bell: u32,
 }
 
@@ -41,14 +37,14 @@ pub(crate) struct Slots {
     free: Cell<Option<NonNull<Slot>>>,
     /// Every slot there is, by its index.
     all: RefCell<Vec<NonNull<Slot>>>,
-    rounds: Cell<u32>,
-    at_once: Cell<u32>,
-    idle_bytes: Cell<usize>,
+    rounds: Cell<RoundMark>,
+    /// How many more rounds may complete at once before a task must yield.
+    at_once: Cell<i32>,
 }
 
-/// Holds one slot. Give it back with [`Held::give_back`]: dropping it would leave the slot unused
-/// until the worker ends.
-#[derive(Debug)]
+/// Holds one slot. It is handed from a round to what becomes of it, and given back by the last:
+/// copies are for handing on, never for keeping.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Held<'w> {
     slot: NonNull<Slot>,
     worker: PhantomData<&'w Slots>,
@@ -62,17 +58,11 @@ impl Slots {
             Some(slot) => slot,
             None => self.make(),
         };
-        let mut held = Held {
-            slot,
-            worker: PhantomData,
-        };
-        self.free.set(held.next_free.take());
-        if held.buffer_bytes() > SMALL_BUFFER_BYTES {
-            self.idle_bytes.set(self.idle_bytes.get() - held.buffer_bytes());
-        }
+        let mut held = Held { slot, worker: PhantomData };
+        self.free.set(held.next_free);
         let round = self.rounds.get();
         held.round = round;
-        self.rounds.set(round.wrapping_add(1));
+        self.rounds.set(round.next());
         held
     }
 
@@ -88,20 +78,12 @@ impl Slots {
     /// Whether the current task has had its share of rounds that completed at once.
     #[inline(always)]
     fn must_yield(&self) -> bool {
-        let rounds = self.at_once.get() + 1;
-        let yields = rounds > ROUNDS_PER_TURN;
-        self.at_once.set(if yields { 0 } else { rounds });
-        yields
-    }
-
-    #[cold]
-    fn keep_or_drop_buffer(&self, slot: &mut Slot) {
-        let idle = self.idle_bytes.get() + slot.buffer_bytes();
-        if idle > IDLE_BUFFER_BYTES {
-            slot.drop_buffer();
-        } else {
-            self.idle_bytes.set(idle);
+        let left = self.at_once.get() - 1;
+        self.at_once.set(left);
+        if left < 0 {
+            self.at_once.set(ROUNDS_PER_TURN);
         }
+        left < 0
     }
 }
 
@@ -113,9 +95,25 @@ impl<'w> Held<'w> {
         unsafe { self.home.as_ref() }
     }
 
+    /// Whether the last completion has come; if not, it will wake `waker`.
+    #[cold]
+    pub(super) fn landed(&mut self, waker: &Waker) -> bool {
+        if self.open > 0 {
+            self.wait(waker);
+            return false;
+        }
+        self.was_in_flight() || self.may_go_on(waker)
+    }
+
+    /// A completion that was there at once must not let one task keep the thread: now and then the
+    /// others run first.
     #[inline(always)]
-    pub(super) fn must_yield(&self) -> bool {
-        self.home().must_yield()
+    pub(super) fn may_go_on(&self, waker: &Waker) -> bool {
+        let yields = self.home().must_yield();
+        if yields {
+            waker.wake_by_ref();
+        }
+        !yields
     }
 
     /// Gives back a slot whose round is over.
@@ -123,9 +121,6 @@ impl<'w> Held<'w> {
     pub(super) fn give_back(mut self) {
         let home = self.home();
         self.clear();
-        if self.buffer_bytes() > SMALL_BUFFER_BYTES {
-            home.keep_or_drop_buffer(&mut self);
-        }
         self.next_free = home.free.get();
         home.free.set(Some(self.slot));
     }
@@ -178,12 +173,9 @@ pub struct Completer<'a> {
 
 impl<'a> Completer<'a> {
     /// Gives access to the words of a doorbell in flight, to be filled before its completion.
-    pub fn with_bell<R>(&self, token: Token, visit: impl FnOnce(&mut Bell<'_>) -> R) -> R {
+    pub fn with_bell<R>(&self, token: Token, visit: impl FnOnce(Bell<'_>) -> R) -> R {
         let mut held = self.held(token);
-        visit(&mut Bell {
-            slot: &mut held,
-            number: token.bell,
-        })
+        visit(Bell { slot: &mut held, number: token.bell as usize })
     }
 
     /// Completes one doorbell. An error breaks its queue until it is reconnected.
@@ -209,10 +201,7 @@ impl<'a> Completer<'a> {
     /// A second handle to a slot in flight, for the length of one call.
     fn held(&self, token: Token) -> Held<'a> {
         let slot = self.slots.all.borrow()[token.index as usize];
-        let held = Held {
-            slot,
-            worker: PhantomData,
-        };
+        let held = Held { slot, worker: PhantomData };
         assert!(
             held.round == token.round && held.open > 0,
             "a completion for a doorbell that is not in flight"

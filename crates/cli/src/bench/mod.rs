@@ -1,0 +1,91 @@
+//! `farside bench`: workloads on fabrics.
+
+mod clients;
+mod measure;
+mod report;
+mod verbs;
+
+pub(crate) use clients::{ClientArgs, run_client};
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+
+use crate::fabric_arg::FabricArg;
+
+/// Options of `farside bench`.
+#[derive(Args)]
+pub(crate) struct BenchArgs {
+    /// What to measure
+    workload: Workload,
+
+    /// Where the memory is: `local` (this process), `shm` (shared between processes)
+    #[arg(long, default_value = "local")]
+    fabric: FabricArg,
+
+    /// Client processes (shm)
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    compute: u16,
+
+    /// Threads of each process [default: all cores]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+
+    /// How long to measure, over all lines of the result
+    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
+    seconds: f64,
+
+    /// Measure this many verbs per line and thread, instead of a time
+    #[arg(long, conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    txns: Option<u64>,
+
+    /// Everything random derives from it
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Only this verb (verbs; repeatable) [default: all]
+    #[arg(long)]
+    verb: Vec<verbs::Verb>,
+
+    /// Only this size in bytes (verbs; repeatable) [default: 8, 64, 512, 4096]
+    #[arg(long)]
+    bytes: Vec<usize>,
+
+    /// Only this many rounds in flight at once per thread (verbs; repeatable) [default: 1, 16]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    outstanding: Vec<u32>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Workload {
+    /// Raw READ, WRITE, CAS, FAA and FLUSH
+    Verbs,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.01..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("expected a number of seconds between 0.01 and 86400".into()),
+    }
+}
+
+/// Runs `farside bench`.
+pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
+    match args.workload {
+        Workload::Verbs => verbs::run(args),
+    }
+}
+
+impl BenchArgs {
+    fn threads(&self) -> usize {
+        match self.threads {
+            Some(threads) => threads.into(),
+            None => std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The `farside` command.
+
+mod bench;
+mod doctor;
+mod fabric_arg;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// ACID transactions over far memory.
+///
+/// Results go to stdout, logs and progress to stderr. Exit status: 0 fine, 1 a check or invariant
+/// failed, 2 wrong usage or bad input.
+#[derive(Parser)]
+#[command(version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure a workload on a fabric
+    Bench(bench::BenchArgs),
+    /// Check this machine for each fabric, and say what to do where something is missing
+    Doctor(doctor::DoctorArgs),
+    /// One client process of a benchmark; started by `farside bench`
+    #[command(hide = true)]
+    BenchClient(bench::ClientArgs),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Bench(args) => bench::run(&args),
+        Command::BenchClient(args) => bench::run_client(&args),
+        Command::Doctor(args) => doctor::run(&args),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("farside: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

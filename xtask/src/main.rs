@@ -1,0 +1,38 @@
+//! Chores of this repository: `cargo xtask` lists them.
+
+mod cost;
+mod setup;
+mod shell;
+mod test;
+mod ucx;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+/// A chore: its name, what it does, and how.
+type Chore = (&'static str, &'static str, fn() -> Result<()>);
+
+const CHORES: &[Chore] = &[
+    ("test", "install what the tests need, then run all of them: this is what CI runs", test::run),
+    ("cost", "count the instructions of a doorbell (needs valgrind)", cost::run),
+    ("loom", "model-check the small concurrent pieces", test::loom),
+    ("compare-ucx", "measure READ and CAS over shm beside UCX's (needs ucx-utils)", ucx::run),
+];
+
+fn main() -> ExitCode {
+    let asked = std::env::args().nth(1);
+    let Some((_, _, chore)) = CHORES.iter().find(|(name, ..)| Some(*name) == asked.as_deref())
+    else {
+        eprintln!("usage: cargo xtask CHORE");
+        CHORES.iter().for_each(|(name, what, _)| eprintln!("  {name:<12} {what}"));
+        return ExitCode::from(2);
+    };
+    match chore() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

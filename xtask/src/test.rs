@@ -1,0 +1,27 @@
+//! The test command: everything that must hold before a change lands.
+
+use anyhow::Result;
+
+use crate::cost;
+use crate::setup::ensure_program;
+use crate::shell::{cargo, step};
+
+pub(crate) fn run() -> Result<()> {
+    step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
+    let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+    step("clippy", &mut cargo(&clippy))?;
+    let docs = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"];
+    step("docs", cargo(&docs).env("RUSTDOCFLAGS", "-D warnings"))?;
+    step("tests", &mut cargo(&["test", "--workspace", "--locked"]))?;
+    loom()?;
+    if ensure_program("valgrind", "valgrind") {
+        cost::run()?;
+    }
+    Ok(())
+}
+
+pub(crate) fn loom() -> Result<()> {
+    let args = ["test", "--package", "farside-fabric", "--lib", "--locked", "loom_tests"];
+    // A build of its own: the flag changes every crate.
+    step("loom", cargo(&args).env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", "target/loom"))
+}
