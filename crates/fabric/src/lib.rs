@@ -59,3 +59,10 @@ pub use verbs::{
     Counts, Done, Doorbell, MAX_ROUND_BYTES, MAX_ROUND_NODES, MAX_VERB_BYTES, MaskedCas, Outcomes,
     Passive, Phase, Queue, Ringing, Round, Tally, Ticket, Word, Words,
 };
+
+/// The examples of the documentation are tests, too.
+#[cfg(doctest)]
+mod documentation {
+    #[doc = include_str!("../../../docs/toy-protocol.md")]
+    struct ToyProtocol;
+}

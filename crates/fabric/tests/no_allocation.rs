@@ -1,7 +1,6 @@
 //! No verb allocates once its slots are warm.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_fabric::{
@@ -65,7 +64,7 @@ fn verbs_allocate_nothing() -> Result<()> {
     };
     let [local0, shm0] = connect(0)?;
     let [local1, shm1] = connect(1)?;
-    let tally = Arc::new(Tally::default());
+    let tally = Tally::default();
     for queues in [[local0, local1], [shm0, shm1]] {
         worker.block_on(async {
             for i in 0..100 {

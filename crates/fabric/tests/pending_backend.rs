@@ -16,7 +16,8 @@ use farside_fabric::{
 struct Wire {
     posted: RefCell<Vec<Token>>,
     memory: RefCell<Vec<u64>>,
-    order: Cell<Option<fn(&mut Vec<Token>)>>,
+    /// Completions are delivered in reverse order.
+    reversed: Cell<bool>,
     failing: Cell<bool>,
     /// Completions are delivered only when this is set.
     open: Cell<bool>,
@@ -62,8 +63,8 @@ impl Link for LaterLink {
             return false;
         }
         let mut tokens = self.wire.posted.take();
-        if let Some(order) = self.wire.order.get() {
-            order(&mut tokens);
+        if self.wire.reversed.get() {
+            tokens.reverse();
         }
         for token in &tokens {
             if self.wire.failing.get() {
@@ -118,7 +119,7 @@ fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 fn completions_wake_the_tasks_that_wait_for_them() -> Result<()> {
     let worker = Worker::new(1);
     let (queue, wire) = later(&worker, 0);
-    wire.order.set(Some(|tokens| tokens.reverse()));
+    wire.reversed.set(true);
     worker.block_on(async {
         let tasks: Vec<_> = (0..100u64)
             .map(|number| {
