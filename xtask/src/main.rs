@@ -1,6 +1,7 @@
 //! Chores of this repository: `cargo xtask` lists them.
 
 mod cost;
+mod sanitize;
 mod setup;
 mod shell;
 mod test;
@@ -17,6 +18,11 @@ const CHORES: &[Chore] = &[
     ("test", "install what the tests need, then run all of them: this is what CI runs", test::run),
     ("cost", "count the instructions of a doorbell (needs valgrind)", cost::run),
     ("loom", "model-check the small concurrent pieces", test::loom),
+    (
+        "sanitize",
+        "run the fabric's tests under sanitizers (needs a nightly toolchain)",
+        sanitize::run,
+    ),
     ("compare-ucx", "measure READ and CAS over shm beside UCX's (needs ucx-utils)", ucx::run),
 ];
 

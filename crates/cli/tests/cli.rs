@@ -1,0 +1,78 @@
+//! The command line: formats, exit codes, messages.
+
+use std::process::{Command, Output};
+
+fn farside(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_farside")).args(args).output().expect("it starts")
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("exactly one JSON object on stdout")
+}
+
+#[track_caller]
+fn refuses(args: &[&str], expected: &str) {
+    let output = farside(args);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains(expected), "{said}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn bench_verbs_reports_each_verb_as_numbers() {
+    for fabric in ["local", "shm"] {
+        let args =
+            ["bench", "verbs", "--fabric", fabric, "--txns", "1000", "--threads", "2", "--json"];
+        let report = json(&farside(&args));
+        assert_eq!(report["workload"], "verbs");
+        assert_eq!(report["fabric"], fabric);
+        assert_eq!(report["simulated"], false);
+        let ops = report["ops"].as_array().expect("a list");
+        for verb in ["read", "write", "cas", "faa", "flush"] {
+            assert!(ops.iter().any(|op| op["verb"] == verb), "no {verb}");
+        }
+        for op in ops {
+            for field in ["bytes", "outstanding", "ops_per_s", "mean_us", "p50_us", "p99_us"] {
+                assert!(op[field].is_number(), "{field} of {op}");
+            }
+            assert!(op["ops_per_s"].as_f64().unwrap() > 0.0);
+            assert!(op["p50_us"].as_f64().unwrap() <= op["p99_us"].as_f64().unwrap());
+        }
+    }
+}
+
+#[test]
+fn several_processes_share_the_work() {
+    let args = ["bench", "verbs", "--fabric", "shm", "--compute", "3", "--threads", "1"];
+    let output = farside(&[&args[..], &["--seconds", "0.1", "--verb", "faa"]].concat());
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(table.contains("3 processes with 1 thread each"), "{table}");
+    assert!(table.contains("FAA"), "{table}");
+}
+
+#[test]
+fn bad_input_says_what_was_expected() {
+    refuses(&["bench", "nonsense"], "verbs");
+    refuses(&["bench", "verbs", "--fabric", "carrier-pigeon"], "there are: local, shm");
+    refuses(&["bench", "verbs", "--bytes", "12"], "multiple of 8");
+    refuses(&["bench", "verbs", "--bytes", "0"], "multiple of 8");
+    refuses(&["bench", "verbs", "--seconds", "-1"], "between 0.01 and 86400");
+    refuses(&["bench", "verbs", "--threads", "0"], "1..=256");
+    refuses(&["bench", "verbs", "--compute", "2"], "--fabric shm");
+    refuses(&["bench", "verbs", "--outstanding", "0"], "1..=1024");
+    refuses(&["bench-client", "--segment", "/nowhere", "--number", "1"], "No such file");
+}
+
+#[test]
+fn doctor_names_a_remedy_for_whatever_is_missing() {
+    let report = json(&farside(&["doctor", "--json"]));
+    let checks = report["checks"].as_array().expect("a list");
+    for fabric in ["all", "shm", "tcp", "rdma"] {
+        assert!(checks.iter().any(|check| check["fabric"] == fabric), "nothing about {fabric}");
+    }
+    for check in checks {
+        assert_eq!(check["status"] == "ok", check["remedy"].is_null(), "{check}");
+    }
+}
