@@ -4,12 +4,14 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
-use farside_fabric::{Queue, Worker};
+use farside_fabric::{MAX_VERB_BYTES, MaskedCas, Queue, Worker};
 
 use crate::bed::service;
 
 /// Where actors say that they are ready (FAA) and wait for the start (READ), on node 0.
 pub const READY: u64 = 0;
+/// How many words [`Role::WriteLarge`] writes at once.
+pub const LARGE_WORDS: usize = MAX_VERB_BYTES as usize / 8;
 /// Becomes 1 when all may start.
 pub const START: u64 = 8;
 
@@ -30,19 +32,28 @@ pub enum Role {
     /// times.
     LockAdd,
     /// One side of Dekker's handshake: [WRITE i here; READ there], `count` times.
-    Dekker,
+    WriteThenRead,
+    /// The same with [WRITE i here; a CAS there that never matches], masked where there is one.
+    WriteThenAtomic,
+    /// The same with [FAA here; READ there].
+    AtomicThenRead,
+    /// WRITE the largest patterns there are at `at`, `count` times.
+    WriteLarge,
     /// Calls the services, `count` times.
     Call,
 }
 
-const ROLES: [(Role, &str); 8] = [
+const ROLES: [(Role, &str); 11] = [
     (Role::Add, "add"),
     (Role::CasAdd, "cas-add"),
     (Role::AddPairs, "add-pairs"),
     (Role::WritePairs, "write-pairs"),
     (Role::WritePatterns, "write-patterns"),
     (Role::LockAdd, "lock-add"),
-    (Role::Dekker, "dekker"),
+    (Role::WriteThenRead, "write-then-read"),
+    (Role::WriteThenAtomic, "write-then-atomic"),
+    (Role::AtomicThenRead, "atomic-then-read"),
+    (Role::WriteLarge, "write-large"),
     (Role::Call, "call"),
 ];
 
@@ -146,7 +157,16 @@ pub async fn work(job: Job, worker: &Worker, queues: &[Queue]) -> Result<()> {
                 lock_add(worker, node, at, me).await?;
             }
         }
-        Role::Dekker => dekker(worker, node, at, count, me).await?,
+        Role::WriteThenRead | Role::WriteThenAtomic | Role::AtomicThenRead => {
+            dekker(worker, node, &job).await?;
+        }
+        Role::WriteLarge => {
+            for i in 1..=count {
+                let mut round = worker.round();
+                round.to(node).write(at, &vec![i; LARGE_WORDS]);
+                round.ring().await?;
+            }
+        }
         Role::Call => call(node, count, me).await?,
     }
     Ok(())
@@ -205,17 +225,14 @@ async fn lock_add(worker: &Worker, node: &Queue, at: u64, me: u64) -> Result<()>
     }
 }
 
-/// Both sides write their round's number at their own place and then read the other's, in one
+/// Both sides announce their round's number at their own place and then look at the other's, in one
 /// doorbell. A side that does not see the other's number yet leaves a note; both doing so in the
-/// same round would mean that each READ overtook its WRITE.
-async fn dekker(worker: &Worker, node: &Queue, at: u64, count: u64, me: u64) -> Result<()> {
-    let side = |who: u64| at + who * 4096;
-    let (mine, other) = (side(me), side(3 - me));
-    for i in 1..=count {
-        let mut round = worker.round();
-        round.to(node).write(mine, &[i]);
-        let seen = round.to(node).read(other, 8);
-        let missed = round.ring().await?[seen][0] < i;
+/// same round would mean that each look overtook the announcement before it.
+async fn dekker(worker: &Worker, node: &Queue, job: &Job) -> Result<()> {
+    let side = |who: u64| job.at + who * 4096;
+    let (mine, other) = (side(job.me), side(3 - job.me));
+    for i in 1..=job.count {
+        let missed = announce_and_look(worker, node, job.role, i, mine, other).await? < i;
         let mut round = worker.round();
         round.to(node).write(mine + 64, &[u64::from(missed), i]);
         round.ring().await?;
@@ -223,13 +240,41 @@ async fn dekker(worker: &Worker, node: &Queue, at: u64, count: u64, me: u64) -> 
         let mut round = worker.round();
         let note = round.to(node).read(other + 64, 8);
         let other_missed = round.ring().await?[note][0] == 1;
-        ensure!(!(missed && other_missed), "round {i}: both READs overtook the WRITE before them");
+        ensure!(!(missed && other_missed), "round {i}: both looks overtook the announcement");
         let mut round = worker.round();
         round.to(node).write(mine + 128, &[i]);
         round.ring().await?;
         wait_for_peer(worker, node, other + 128, i).await?;
     }
     Ok(())
+}
+
+async fn announce_and_look(
+    worker: &Worker,
+    node: &Queue,
+    role: Role,
+    i: u64,
+    mine: u64,
+    other: u64,
+) -> Result<u64> {
+    let mut round = worker.round();
+    let mut bell = round.to(node);
+    if role == Role::AtomicThenRead {
+        bell.faa(mine, 1);
+    } else {
+        bell.write(mine, &[i]);
+    }
+    if role != Role::WriteThenAtomic {
+        let seen = bell.read(other, 8);
+        return Ok(round.ring().await?[seen][0]);
+    }
+    let never = MaskedCas { expected: !0, desired: 0, compare_mask: !0, swap_mask: !0 };
+    let seen = if node.capabilities().masked_cas {
+        bell.masked_cas(other, never)
+    } else {
+        bell.cas(other, !0, 0)
+    };
+    Ok(round.ring().await?[seen])
 }
 
 /// Like [`wait_for`], but as fast as the other side can be.

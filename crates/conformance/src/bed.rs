@@ -62,6 +62,9 @@ pub mod service {
     }
 }
 
+/// How often a case looks whether an actor has ended.
+pub const JOIN_PAUSE: std::time::Duration = std::time::Duration::from_micros(200);
+
 /// A client that was started by a case.
 pub trait Actor {
     /// Its id, by which it can be fenced.
@@ -75,8 +78,8 @@ pub trait Actor {
     /// Ends it without warning, as `kill -9` does, at whatever it is doing.
     fn kill(&mut self);
 
-    /// Waits until it has ended.
-    fn join(self: Box<Self>) -> Boxed<'static, Ended>;
+    /// Waits, as a task of `worker`, until it has ended.
+    fn join<'a>(self: Box<Self>, worker: &'a Worker) -> Boxed<'a, Ended>;
 }
 
 /// How an actor ended.

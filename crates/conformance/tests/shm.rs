@@ -167,7 +167,7 @@ fn a_stopped_process_is_killed_by_the_fence() {
     let pid = rustix::process::Pid::from_raw(victim.pid().unwrap() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     bed.worker().block_on(queue.fence(victim.client())).unwrap();
-    let ended = bed.worker().block_on(victim.join());
+    let ended = bed.worker().block_on(victim.join(bed.worker()));
     assert_eq!(ended, Ended::Killed);
 }
 
@@ -177,7 +177,8 @@ fn a_process_that_attaches_after_its_fence_is_refused() {
     let queue = bed.connect(NodeId(0)).unwrap();
     let late = ClientId(77);
     bed.worker().block_on(queue.fence(late)).unwrap();
-    let ended = bed.worker().block_on(bed.spawn(job(Role::Add, 1), Some(late)).unwrap().join());
+    let ended =
+        bed.worker().block_on(bed.spawn(job(Role::Add, 1), Some(late)).unwrap().join(bed.worker()));
     assert!(matches!(&ended, Ended::Failed(why) if why.contains("was fenced")), "{ended:?}");
     let own = bed.worker().block_on(queue.fence(bed.client())).unwrap_err();
     assert!(own.to_string().contains("cannot fence itself"), "{own}");
@@ -186,8 +187,9 @@ fn a_process_that_attaches_after_its_fence_is_refused() {
 #[test]
 fn two_processes_cannot_share_an_id() {
     let bed = ShmBed::new(program()).unwrap();
-    let ended =
-        bed.worker().block_on(bed.spawn(job(Role::Add, 1), Some(bed.client())).unwrap().join());
+    let ended = bed
+        .worker()
+        .block_on(bed.spawn(job(Role::Add, 1), Some(bed.client())).unwrap().join(bed.worker()));
     assert!(matches!(&ended, Ended::Failed(why) if why.contains("never used twice")), "{ended:?}");
 }
 
@@ -202,7 +204,7 @@ fn places_of_dead_processes_are_reused() {
         wait_for(bed.worker(), &queue, farside_conformance::actor::READY, (generation + 1) * 8);
         actors.iter_mut().for_each(|actor| actor.kill());
         for actor in actors {
-            assert_eq!(bed.worker().block_on(actor.join()), Ended::Killed);
+            assert_eq!(bed.worker().block_on(actor.join(bed.worker())), Ended::Killed);
         }
     }
 }
@@ -248,7 +250,7 @@ fn a_dead_server_is_noticed_and_can_be_replaced() {
         }
         assert_eq!(call().unwrap(), b"hello");
         server.kill();
-        assert_eq!(worker.block_on(server.join()), Ended::Killed);
+        assert_eq!(worker.block_on(server.join(&worker)), Ended::Killed);
         let start = Instant::now();
         assert!(no_service(&call()), "its server is dead");
         assert!(start.elapsed() < Duration::from_secs(1));

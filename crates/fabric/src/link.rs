@@ -9,7 +9,6 @@ pub use crate::verbs::{Bell, Completer, Op, Token, Verb};
 
 /// What a backend can do for a queue; ask, never assume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Capabilities {
     /// Aligned 64-byte lines are never torn ([C3](crate::contracts#c3-tearing)).
     pub line_atomic: bool,
@@ -17,6 +16,15 @@ pub struct Capabilities {
     pub masked_cas: bool,
     /// What a FLUSH achieves ([C4](crate::contracts#c4-persistence)).
     pub persistence: Persistence,
+    /// The last so many bytes of the node's memory are on its NIC: atomics there are fast.
+    pub on_chip_bytes: u64,
+}
+
+impl Capabilities {
+    /// Memory that the CPUs of this host share: nothing on a NIC, lines may tear.
+    pub(crate) fn of_shared_memory(persistence: Persistence) -> Self {
+        Capabilities { line_atomic: false, masked_cas: true, persistence, on_chip_bytes: 0 }
+    }
 }
 
 /// What happens to memory when the power fails ([C4](crate::contracts#c4-persistence)).
@@ -56,7 +64,13 @@ impl From<Result<(), Box<FabricError>>> for Posted {
 pub type Control<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
 
 /// A backend's half of a queue: it executes chains of verbs on one memory node.
-pub trait Link {
+///
+/// # Safety
+///
+/// A doorbell lies in memory that the worker lends: while `post`, or a closure given to
+/// [`Completer::with_bell`], has a [`Bell`], the implementation must not use a [`Completer`] of the
+/// same worker, nor run its tasks.
+pub unsafe trait Link {
     /// The node at the other end.
     fn node(&self) -> NodeId;
 

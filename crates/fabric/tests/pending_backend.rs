@@ -36,7 +36,8 @@ fn capabilities() -> Capabilities {
     queue.capabilities()
 }
 
-impl Link for LaterLink {
+// SAFETY: nothing of the worker is used while a doorbell is lent.
+unsafe impl Link for LaterLink {
     fn node(&self) -> NodeId {
         self.node
     }

@@ -10,7 +10,7 @@ use farside_fabric::local::{Client, Cluster};
 use farside_fabric::{ClientId, NodeId, Queue, Worker};
 
 use crate::actor::{self, Job};
-use crate::bed::{Actor, Bed, Boxed, Ended, NODE_BYTES, NODES, service};
+use crate::bed::{Actor, Bed, Boxed, Ended, JOIN_PAUSE, NODE_BYTES, NODES, service};
 
 /// Memory nodes of this process.
 #[derive(Debug)]
@@ -116,11 +116,10 @@ impl Actor for ThreadActor {
         self.cluster.revoke(self.client.id());
     }
 
-    fn join(self: Box<Self>) -> Boxed<'static, Ended> {
+    fn join<'a>(self: Box<Self>, worker: &'a Worker) -> Boxed<'a, Ended> {
         Box::pin(async move {
             while !self.thread.is_finished() {
-                // Any runtime will do: this is a test that waits for a thread.
-                std::thread::sleep(std::time::Duration::from_micros(100));
+                worker.sleep(JOIN_PAUSE).await;
             }
             let killed = self.killed.load(Ordering::Relaxed);
             match self.thread.join() {

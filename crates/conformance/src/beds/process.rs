@@ -9,7 +9,7 @@ use farside_fabric::shm::{Client, Segment};
 use farside_fabric::{ClientId, NodeId, Queue, Services, Worker};
 
 use crate::actor::{self, Job};
-use crate::bed::{Actor, Boxed, Ended, NODES, service};
+use crate::bed::{Actor, Boxed, Ended, JOIN_PAUSE, NODES, service};
 
 /// The first argument of a program that is to be an actor; the others are for [`act`].
 pub const ACTOR: &str = "conformance-actor";
@@ -85,9 +85,17 @@ impl Actor for ProcessActor {
         }
     }
 
-    fn join(mut self: Box<Self>) -> Boxed<'static, Ended> {
-        let child = self.child.take().expect("joined once");
+    fn join<'a>(mut self: Box<Self>, worker: &'a Worker) -> Boxed<'a, Ended> {
         Box::pin(async move {
+            let child = self.child.as_mut().expect("joined once");
+            loop {
+                match child.try_wait() {
+                    Ok(None) => worker.sleep(JOIN_PAUSE).await,
+                    Ok(Some(_)) => break,
+                    Err(error) => return Ended::Failed(error.to_string()),
+                }
+            }
+            let child = self.child.take().expect("joined once");
             match child.wait_with_output() {
                 Err(error) => Ended::Failed(error.to_string()),
                 Ok(output) if output.status.success() => Ended::Finished,

@@ -109,9 +109,9 @@ pub(super) async fn a_dead_node_fails_its_doorbells_only(bed: &dyn Bed) -> Resul
     ensure!(matches!(&connected, Err(e) if gone(e)), "{connected:?}");
 
     let survivor = actors.pop().expect("two were started");
-    finish(vec![survivor]).await?;
+    finish(bed, vec![survivor]).await?;
     ensure!(read(bed, &queues[0], AT, 1).await? == [20_000]);
-    let ended = actors.pop().expect("two were started").join().await;
+    let ended = actors.pop().expect("two were started").join(bed.worker()).await;
     let crate::Ended::Failed(why) = &ended else { bail!("the victim {ended:?}") };
     ensure!(why.contains("gone"), "the victim failed with: {why}");
     Ok(())

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::{finish, queues, read, start};
-use crate::actor::{Job, Role, wait_for};
+use crate::actor::{Job, LARGE_WORDS, Role, wait_for};
 use crate::bed::{Bed, Ended};
 
 const AT: u64 = 8192;
@@ -26,8 +26,32 @@ pub(super) async fn a_fenced_client_changes_nothing_more(bed: &dyn Bed) -> Resul
     worker.sleep(Duration::from_millis(50)).await;
     let later = read(bed, &queues[1], AT, 1).await?;
     ensure!(at_fence == later, "{at_fence:?} when it was fenced, {later:?} later");
-    let ended = victim.join().await;
+    let ended = victim.join(bed.worker()).await;
     ensure!(ended.by_fence(), "the victim {ended:?}");
+    Ok(())
+}
+
+/// The victim is in the middle of a large WRITE, and two clients fence it at once: when either fence
+/// has returned, no word changes any more.
+pub(super) async fn a_fence_waits_for_what_is_under_way(bed: &dyn Bed) -> Result<()> {
+    let (worker, queues) = (bed.worker(), queues(bed)?);
+    let actors = start(bed, &[endless(Role::WriteLarge, 1)]).await?;
+    wait_for(worker, &queues[1], AT, 3).await?;
+    let victim = actors[0].client();
+    let fence_and_look = || {
+        let (me, queue) = (worker.clone(), queues[1].clone());
+        worker.spawn(async move {
+            queue.fence(victim).await?;
+            let mut round = me.round();
+            let all = round.to(&queue).read(AT, LARGE_WORDS * 8);
+            Ok::<_, farside_fabric::FabricError>(round.ring().await?[all].to_vec())
+        })
+    };
+    let (first, second) = (fence_and_look(), fence_and_look());
+    let (first, second) = (first.await?, second.await?);
+    worker.sleep(Duration::from_millis(20)).await;
+    let later = read(bed, &queues[1], AT, LARGE_WORDS).await?;
+    ensure!(first == later && second == later, "memory changed after a fence had returned");
     Ok(())
 }
 
@@ -41,9 +65,9 @@ pub(super) async fn a_fenced_client_cannot_come_back(bed: &dyn Bed) -> Result<()
         queue.fence(client).await?;
         queue.fence(client).await?; // twice does no harm
     }
-    victim.join().await;
+    victim.join(bed.worker()).await;
     let before = read(bed, &queues[1], AT, 1).await?;
-    let ended = bed.spawn(endless(Role::Add, 2), Some(client))?.join().await;
+    let ended = bed.spawn(endless(Role::Add, 2), Some(client))?.join(bed.worker()).await;
     ensure!(matches!(&ended, Ended::Failed(why) if why.contains("fenced")), "it {ended:?}");
     ensure!(read(bed, &queues[1], AT, 1).await? == before);
     Ok(())
@@ -60,10 +84,10 @@ pub(super) async fn a_killed_client_disturbs_nobody(bed: &dyn Bed) -> Result<()>
     let mut victim = actors.pop().expect("three were started");
     victim.kill();
     let replacement = bed.spawn(adder(4), None)?;
-    let ended = victim.join().await;
+    let ended = victim.join(bed.worker()).await;
     ensure!(ended == Ended::Killed, "the victim {ended:?}");
     actors.push(replacement);
-    finish(actors).await?;
+    finish(bed, actors).await?;
     ensure!(read(bed, &queues[1], AT, 1).await? == [150_000]);
     Ok(())
 }

@@ -32,6 +32,8 @@ macro_rules! for_each_case {
             order: writes_land_in_posted_order,
             order: atomics_land_in_posted_order,
             order: a_read_never_overtakes_a_write,
+            order: an_atomic_never_overtakes_a_write,
+            order: a_read_never_overtakes_an_atomic,
             order: a_read_behind_a_lock_sees_what_the_last_holder_wrote,
             order: a_fenced_write_stays_behind_a_read,
             order: a_fenced_atomic_stays_behind_a_read,
@@ -52,6 +54,7 @@ macro_rules! for_each_case {
             errors: a_dead_node_fails_its_doorbells_only,
             errors: a_restarted_node_is_another_one,
             fencing: a_fenced_client_changes_nothing_more,
+            fencing: a_fence_waits_for_what_is_under_way,
             fencing: a_fenced_client_cannot_come_back,
             fencing: a_killed_client_disturbs_nobody,
             two_sided: calls_are_answered,
@@ -94,9 +97,9 @@ async fn start(bed: &dyn Bed, jobs: &[Job]) -> Result<Vec<Box<dyn Actor>>> {
 }
 
 /// Waits until all have finished their jobs.
-async fn finish(actors: Vec<Box<dyn Actor>>) -> Result<()> {
+async fn finish(bed: &dyn Bed, actors: Vec<Box<dyn Actor>>) -> Result<()> {
     for actor in actors {
-        let ended = actor.join().await;
+        let ended = actor.join(bed.worker()).await;
         ensure!(ended == Ended::Finished, "an actor {ended:?}");
     }
     Ok(())

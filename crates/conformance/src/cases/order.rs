@@ -37,7 +37,7 @@ async fn pairs_stay_in_order(bed: &dyn Bed, role: Role) -> Result<()> {
         let (first, second) = (done[first][0], done[second][0]);
         ensure!(first >= second, "the second word was {second} when the first was {first}");
         if second == COUNT {
-            return finish(actors).await;
+            return finish(bed, actors).await;
         }
     }
 }
@@ -50,10 +50,23 @@ pub(super) async fn atomics_land_in_posted_order(bed: &dyn Bed) -> Result<()> {
     pairs_stay_in_order(bed, Role::AddPairs).await
 }
 
-pub(super) async fn a_read_never_overtakes_a_write(bed: &dyn Bed) -> Result<()> {
-    let side = |me| Job { role: Role::Dekker, node: 0, at: AT, count: 5_000, me };
+/// Each side announces itself and then looks for the other; at least one must see the other.
+async fn never_both_unseen(bed: &dyn Bed, role: Role) -> Result<()> {
+    let side = |me| Job { role, node: 0, at: AT, count: 5_000, me };
     let actors = start(bed, &[side(1), side(2)]).await?;
-    finish(actors).await
+    finish(bed, actors).await
+}
+
+pub(super) async fn a_read_never_overtakes_a_write(bed: &dyn Bed) -> Result<()> {
+    never_both_unseen(bed, Role::WriteThenRead).await
+}
+
+pub(super) async fn an_atomic_never_overtakes_a_write(bed: &dyn Bed) -> Result<()> {
+    never_both_unseen(bed, Role::WriteThenAtomic).await
+}
+
+pub(super) async fn a_read_never_overtakes_an_atomic(bed: &dyn Bed) -> Result<()> {
+    never_both_unseen(bed, Role::AtomicThenRead).await
 }
 
 pub(super) async fn a_read_behind_a_lock_sees_what_the_last_holder_wrote(
@@ -61,7 +74,7 @@ pub(super) async fn a_read_behind_a_lock_sees_what_the_last_holder_wrote(
 ) -> Result<()> {
     let holder = |me| Job { role: Role::LockAdd, node: 1, at: AT, count: 5_000, me };
     let actors = start(bed, &[holder(1), holder(2), holder(3)]).await?;
-    finish(actors).await?;
+    finish(bed, actors).await?;
     let found = read(bed, &queues(bed)?[1], AT + 64, 1).await?;
     ensure!(found == [15_000], "the counter is {found:?}");
     Ok(())

@@ -41,5 +41,5 @@ pub(super) async fn failed_calls_say_why(bed: &dyn Bed) -> Result<()> {
 pub(super) async fn calls_of_many_clients_are_answered(bed: &dyn Bed) -> Result<()> {
     let job = |me| Job { role: Role::Call, node: 1, at: 0, count: 500, me };
     let actors = start(bed, &[job(1), job(2), job(3)]).await?;
-    finish(actors).await
+    finish(bed, actors).await
 }

@@ -12,7 +12,7 @@ const AT: u64 = 8192;
 async fn all_count(bed: &dyn Bed, role: Role) -> Result<()> {
     let job = |me| Job { role, node: 1, at: AT, count: 20_000, me };
     let actors = start(bed, &[job(1), job(2), job(3)]).await?;
-    finish(actors).await?;
+    finish(bed, actors).await?;
     let found = read(bed, &queues(bed)?[1], AT, 1).await?;
     ensure!(found == [60_000], "{found:?} instead of 60000 were counted");
     Ok(())

@@ -82,18 +82,23 @@ impl Gates {
             gate.close(self.why_closed);
             return Err(self.why_closed);
         }
-        state.gates.retain(|known| Arc::strong_count(known) > 1 && !Arc::ptr_eq(known, gate));
+        state.gates.retain(|known| !Arc::ptr_eq(known, gate));
         state.gates.push(Arc::clone(gate));
         Ok(())
     }
 
-    /// Closes all of them for good, and returns those that were open until now.
+    /// Closes all of them for good, and returns them: doorbells may still be under way behind them.
     pub(super) fn close(&self) -> Vec<Arc<Gate>> {
         let mut state = self.state.lock().expect("no panic while held");
         state.closed = true;
-        let gates = std::mem::take(&mut state.gates);
-        gates.iter().for_each(|gate| gate.close(self.why_closed));
-        gates
+        state.gates.iter().for_each(|gate| gate.close(self.why_closed));
+        state.gates.clone()
+    }
+
+    /// These have nothing to do with a gate any more.
+    pub(super) fn remove(&self, gate: &Arc<Gate>) {
+        let mut state = self.state.lock().expect("no panic while held");
+        state.gates.retain(|known| !Arc::ptr_eq(known, gate));
     }
 
     pub(super) fn check(&self) -> Result<(), Closed> {

@@ -50,6 +50,7 @@ impl LocalLink {
 
     /// Connects to an incarnation. Whoever closes the gate after it was added has the last word.
     fn open(&self, life: Arc<Life>) -> Result<()> {
+        self.keeps.borrow().gates.remove(&self.gate);
         self.gate.open();
         life.gates.add(&self.gate).map_err(|why| self.error(why))?;
         self.life.set(NonNull::from(&*life));
@@ -74,7 +75,15 @@ impl LocalLink {
     }
 }
 
-impl Link for LocalLink {
+impl Drop for LocalLink {
+    fn drop(&mut self) {
+        self.keeps.borrow().gates.remove(&self.gate);
+        self.client.gates.remove(&self.gate);
+    }
+}
+
+// SAFETY: `post` executes the chain itself and touches nothing else of the worker.
+unsafe impl Link for LocalLink {
     fn node(&self) -> NodeId {
         self.node
     }
@@ -84,7 +93,7 @@ impl Link for LocalLink {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { line_atomic: false, masked_cas: true, persistence: Persistence::Volatile }
+        Capabilities::of_shared_memory(Persistence::Volatile)
     }
 
     #[inline]
@@ -100,8 +109,9 @@ impl Link for LocalLink {
     fn call<'a>(&'a self, service: u16, request: &'a [u8]) -> Control<'a, Vec<u8>> {
         Box::pin(async move {
             self.worker.yield_now().await;
-            self.check()?;
-            self.target().services.run(self.node, self.client.id, service, request)
+            // A fence waits for a call under way as it does for a doorbell.
+            let run = || self.target().services.run(self.node, self.client.id, service, request);
+            self.gate.pass(run).map_err(|why| self.error(why))?
         })
     }
 

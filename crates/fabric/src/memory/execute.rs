@@ -6,7 +6,7 @@
 //! CAS and FAA are sequentially consistent. What remains is a READ that overtakes an earlier WRITE
 //! in the store buffer. A full fence prevents it, before a READ that follows a WRITE and at the end
 //! of the chain: a completion means visible, and the next verb of this thread may go to another
-//! node. Chains without a WRITE never pay for it.
+//! node. Chains without a WRITE never pay for it (on x86; elsewhere atomics pay too).
 
 use super::{WORD, load_words, store_words};
 use crate::sync::{AtomicU64, Ordering, fence};
@@ -34,14 +34,18 @@ pub fn execute<E>(
                 settled = false;
             }
             Op::Cas => {
+                settle_before_atomic(&mut settled);
                 let [expected, desired] = data else { unreachable!("as Op says") };
                 *expected = cas(&words[at], *expected, *desired);
             }
             Op::Faa => {
+                settle_before_atomic(&mut settled);
                 let [addend] = data else { unreachable!("as Op says") };
                 *addend = words[at].fetch_add(*addend, Ordering::SeqCst);
             }
             Op::MaskedCas => {
+                // It may end as a plain load.
+                settle(&mut settled);
                 let [expected, desired, compare, swap] = data else { unreachable!("as Op says") };
                 *expected = masked_cas(&words[at], *expected, *desired, *compare, *swap);
             }
@@ -61,6 +65,16 @@ fn settle(settled: &mut bool) {
     if !*settled {
         fence(Ordering::SeqCst);
         *settled = true;
+    }
+}
+
+/// On x86 a locked instruction is a full fence, also a CAS that fails. Elsewhere it is not: an
+/// atomic may overtake the WRITE before it, and what follows may overtake its store.
+#[inline]
+fn settle_before_atomic(settled: &mut bool) {
+    if cfg!(not(target_arch = "x86_64")) {
+        settle(settled);
+        *settled = false;
     }
 }
 

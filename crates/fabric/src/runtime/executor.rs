@@ -51,6 +51,15 @@ impl Executor {
         }
     }
 
+    /// Tasks that the main future cancelled at its end are dropped when they run.
+    fn run_queued_once(&self) {
+        for _ in 0..self.queue.len() {
+            if let Some(task) = self.queue.pop() {
+                task.run();
+            }
+        }
+    }
+
     /// Nothing can run and nothing is in flight: sleeps until a timer or another thread wakes it.
     fn park(&self) {
         let next = self.timers.borrow().next();
@@ -93,6 +102,7 @@ impl Runtime for Executor {
             if woken.woken.swap(false, Ordering::Acquire) {
                 worked = true;
                 if main.as_mut().poll(&mut cx).is_ready() {
+                    self.run_queued_once();
                     return;
                 }
             }

@@ -21,8 +21,6 @@ pub(super) struct RunQueue {
 // SAFETY: `ours` is touched by the owning thread alone (each method checks), everything else is
 // synchronized by itself.
 unsafe impl Sync for RunQueue {}
-// SAFETY: as above; tasks left inside are taken out by the owner before it goes.
-unsafe impl Send for RunQueue {}
 
 impl RunQueue {
     pub(super) fn new() -> Self {
@@ -41,6 +39,13 @@ impl RunQueue {
         assert_eq!(self.owner, ThreadMark::current(), "only its thread runs a queue");
         // SAFETY: this is the owning thread, and no reference outlives this statement.
         unsafe { (*self.ours.get()).pop_front() }
+    }
+
+    /// How many tasks wait, for the owning thread.
+    pub(super) fn len(&self) -> usize {
+        assert_eq!(self.owner, ThreadMark::current(), "only its thread runs a queue");
+        // SAFETY: as in pop.
+        unsafe { (*self.ours.get()).len() }
     }
 
     /// Takes over what other threads left; `true` if anyone knocked.

@@ -110,6 +110,25 @@ impl Worker {
         &self.inner.slots
     }
 
+    /// Through which a runtime that is its own network hands in completions.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Link`]: not while the same worker's [`Bell`](crate::link::Bell) is in use.
+    pub unsafe fn completer(&self) -> Completer<'_> {
+        Completer { slots: &self.inner.slots }
+    }
+
+    /// Drops the wakers of all rounds in flight: for a runtime that ends with tasks still waiting,
+    /// which would otherwise keep each other alive.
+    ///
+    /// # Safety
+    ///
+    /// Not while a round of this worker is being built or read.
+    pub unsafe fn forget_waiters(&self) {
+        self.inner.slots.forget_waiters();
+    }
+
     /// Progress of what is in flight; `true` if there was any.
     pub fn poll_links(&self) -> bool {
         let completer = Completer { slots: &self.inner.slots };

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::link::ShmLink;
-use super::mailbox::MAX_CLIENT;
 use super::process::ProcessName;
+use super::registry::MAX_CLIENT;
 use super::segment::Segment;
 use super::server::Server;
 use crate::runtime::Worker;
@@ -82,7 +82,7 @@ impl Client {
 impl Drop for Attached {
     fn drop(&mut self) {
         for segment in &self.segments {
-            segment.registry().detach(self.id);
+            segment.registry().detach(self.id, &self.process);
         }
     }
 }

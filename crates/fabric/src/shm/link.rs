@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use super::client::Attached;
 use super::layout::{CALLS, header};
-use super::mailbox::{self, CallSlot, Status};
+use super::mailbox::{self, CallSlot, Stage, Status};
 use super::process::{Sighting, has_ended, kill};
+use super::registry::Entry;
 use super::segment::Segment;
 use super::server::wake;
 use crate::link::{Bell, Capabilities, Control, Link, Posted};
 use crate::memory::execute;
 use crate::runtime::Worker;
 use crate::sync::Ordering;
-use crate::{ClientId, FabricError, NodeId, Result};
+use crate::{ClientId, FabricError, NodeId, Result, Time};
 
 /// How long the kernel may take to end a process that was killed.
 const FENCE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -79,7 +80,16 @@ impl ShmLink {
                 });
             }
             if now >= next_check {
-                self.check_server(service)?;
+                if !self.has_server() {
+                    // Once a server had taken it, nobody knows how far it got.
+                    let taken = asked.as_ref().is_some_and(Asked::was_taken);
+                    let after = CALL_TIMEOUT.saturating_sub(deadline - now);
+                    return Err(if taken {
+                        self.timed_out(after)
+                    } else {
+                        FabricError::NoService { node, service }
+                    });
+                }
                 next_check = now + SERVER_CHECK;
             }
             self.pause(&mut looks).await;
@@ -94,14 +104,9 @@ impl ShmLink {
         Some(Asked { slot, client, answered: false })
     }
 
-    fn check_server(&self, service: u16) -> Result<()> {
+    fn has_server(&self) -> bool {
         let server = self.segment.control()[header::SERVER].load(Ordering::Acquire);
-        let registry = self.segment.registry();
-        if server == 0 || registry.is_dead(ClientId(server), &self.attached.process) {
-            let node = self.segment.node();
-            return Err(FabricError::NoService { node, service });
-        }
-        Ok(())
+        server != 0 && !self.segment.registry().is_dead(ClientId(server), &self.attached.process)
     }
 
     async fn run_fence(&self, victim: ClientId) -> Result<()> {
@@ -111,35 +116,60 @@ impl ShmLink {
             return Err(denied("a process cannot fence itself; end it instead".into()));
         }
         self.segment.check()?;
-        let Some(entry) = self.segment.registry().note_fenced(victim) else {
-            return Ok(());
-        };
+        let deadline = self.worker.now() + FENCE_TIMEOUT;
+        let mut found = self.segment.registry().note_fenced(victim);
+        while let Some(entry) = found {
+            self.end_process(victim, &entry, deadline).await?;
+            entry.free();
+            found = self.segment.registry().find(victim);
+        }
+        self.end_calls(victim, deadline).await
+    }
+
+    /// Kills the process behind an entry, unless it is dead, and waits for the kernel's word.
+    async fn end_process(&self, victim: ClientId, entry: &Entry<'_>, deadline: Time) -> Result<()> {
+        let node = self.segment.node();
+        let denied = |why: String| FabricError::AccessDenied { node, why };
         let seen = entry.process.look(&self.attached.process);
         match seen.map_err(|e| denied(format!("looking for {victim}: {e}")))? {
-            Sighting::Dead => {}
-            Sighting::OutOfSight => {
-                return Err(denied(format!(
-                    "{victim} runs in another pid namespace; fence it from a process there"
-                )));
-            }
+            Sighting::Dead => Ok(()),
+            Sighting::OutOfSight => Err(denied(format!(
+                "{victim} runs on another machine or in another pid namespace; fence it from there"
+            ))),
             Sighting::Alive(handle) => {
                 kill(&handle).map_err(|e| denied(format!("killing {victim}: {e}")))?;
-                let deadline = self.worker.now() + FENCE_TIMEOUT;
                 let mut looks = 0;
                 while !has_ended(&handle).map_err(|e| denied(format!("watching {victim}: {e}")))? {
-                    if self.worker.now() >= deadline {
-                        return Err(self.timed_out(FENCE_TIMEOUT));
-                    }
-                    self.pause(&mut looks).await;
+                    self.wait_until(deadline, &mut looks).await?;
                 }
+                Ok(())
             }
         }
-        entry.free();
+    }
+
+    /// Takes back the calls of a dead process, and waits for the one that is being served.
+    async fn end_calls(&self, victim: ClientId, deadline: Time) -> Result<()> {
+        let mut looks = 0;
+        for slot in mailbox::slots(self.segment.control()) {
+            slot.reap(victim);
+            while slot.stage() == (Some(Stage::Serving), victim) && self.has_server() {
+                self.wait_until(deadline, &mut looks).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn wait_until(&self, deadline: Time, looks: &mut u32) -> Result<()> {
+        if self.worker.now() >= deadline {
+            return Err(self.timed_out(FENCE_TIMEOUT));
+        }
+        self.pause(looks).await;
         Ok(())
     }
 }
 
-impl Link for ShmLink {
+// SAFETY: `post` executes the chain itself and touches nothing else of the worker.
+unsafe impl Link for ShmLink {
     fn node(&self) -> NodeId {
         self.segment.node()
     }
@@ -149,11 +179,7 @@ impl Link for ShmLink {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            line_atomic: false,
-            masked_cas: true,
-            persistence: self.segment.persistence(),
-        }
+        Capabilities::of_shared_memory(self.segment.persistence())
     }
 
     #[inline]
@@ -186,6 +212,10 @@ struct Asked<'s> {
 }
 
 impl Asked<'_> {
+    fn was_taken(&self) -> bool {
+        self.slot.stage() != (Some(Stage::Asked), self.client)
+    }
+
     fn answer(&mut self) -> Option<(u64, Vec<u8>)> {
         let answer = self.slot.answer(self.client);
         self.answered = answer.is_some();

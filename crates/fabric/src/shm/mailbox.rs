@@ -8,7 +8,7 @@
 //! ```
 //! The state word names the client in every state, so that a slot whose client died is found.
 
-use super::layout::{CALL_HEADER_WORDS, CALL_WORDS, CALLS, CALLS_AT, header};
+use super::layout::{CALL_HEADER_WORDS, CALL_WORDS, CALLS, CALLS_AT};
 use crate::ClientId;
 use crate::memory::{load_words, store_words};
 use crate::sync::{AtomicU64, Ordering};
@@ -17,9 +17,6 @@ const STATE: usize = 0;
 const SERVICE: usize = 1;
 const BYTES: usize = 2;
 const STATUS: usize = 3;
-
-/// The largest client id that a state word can hold.
-pub(super) const MAX_CLIENT: u64 = (1 << 56) - 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -65,11 +62,6 @@ pub(super) fn slots(control: &[AtomicU64]) -> impl Iterator<Item = CallSlot<'_>>
     control[CALLS_AT..CALLS_AT + CALLS * CALL_WORDS]
         .chunks_exact(CALL_WORDS)
         .map(|words| CallSlot { words })
-}
-
-/// Tells the server that there is something to do.
-pub(super) fn ring(control: &[AtomicU64]) {
-    control[header::REQUESTS].fetch_add(1, Ordering::SeqCst);
 }
 
 impl<'a> CallSlot<'a> {
@@ -139,6 +131,16 @@ impl<'a> CallSlot<'a> {
         let _ = self.step(client, Stage::Filling, Stage::Free)
             || self.step(client, Stage::Asked, Stage::Free)
             || self.step(client, Stage::Answered, Stage::Free);
+    }
+
+    /// Server: cleans up after one that died in the middle of serving.
+    pub(super) fn take_over(&self) {
+        let (stage, client) = self.stage();
+        match stage {
+            Some(Stage::Serving) => self.reply(client, Status::Failed, b"the server died"),
+            Some(Stage::GivenUp) => _ = self.step(client, Stage::GivenUp, Stage::Free),
+            _ => {}
+        }
     }
 
     fn put(&self, bytes: &[u8]) {

@@ -15,6 +15,8 @@ pub(super) struct ProcessName {
     pub(super) started: u64,
     /// A hash of the boot's id: no process survives a boot.
     pub(super) boot: u64,
+    /// A hash of the machine's id, or 0: a device may be shared between machines.
+    pub(super) machine: u64,
     /// The pid namespace in which `pid` counts.
     pub(super) namespace: u64,
 }
@@ -26,7 +28,7 @@ pub(super) enum Sighting {
     Alive(OwnedFd),
     /// It has ended, and will never run again.
     Dead,
-    /// Its pid counts in another namespace.
+    /// Its pid counts in another namespace, or on another machine.
     OutOfSight,
 }
 
@@ -40,12 +42,22 @@ impl ProcessName {
             pid: pid.as_raw_pid() as u64,
             started: start_time(pid).map_err(about("reading this process's start time"))?,
             boot: boot_id().map_err(about("reading the boot id"))?,
+            machine: machine_id(),
             namespace: pid_namespace().map_err(about("reading this process's pid namespace"))?,
         })
     }
 
+    /// 24 bits that tell where its pid counts.
+    pub(super) fn place(&self) -> u64 {
+        let mixed = (self.boot ^ self.machine ^ self.namespace).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed >> 40
+    }
+
     /// Looks for the process; `viewer` is this process.
     pub(super) fn look(&self, viewer: &ProcessName) -> std::io::Result<Sighting> {
+        if self.machine != viewer.machine {
+            return Ok(Sighting::OutOfSight);
+        }
         if self.boot != viewer.boot {
             return Ok(Sighting::Dead);
         }
@@ -60,10 +72,13 @@ impl ProcessName {
             Err(rustix::io::Errno::SRCH) => return Ok(Sighting::Dead),
             Err(error) => return Err(error.into()),
         };
-        // The handle is held, so from here on the pid cannot change hands; was it still ours?
+        // The handle means one process for good; if that has another start time, it is another.
         match start_time(pid) {
             Ok(started) if started == self.started => {}
-            _ => return Ok(Sighting::Dead),
+            Ok(_) => return Ok(Sighting::Dead),
+            // Not being able to look is not the same as being dead.
+            Err(_) if has_ended(&handle)? => return Ok(Sighting::Dead),
+            Err(error) => return Err(error),
         }
         if has_ended(&handle)? {
             return Ok(Sighting::Dead);
@@ -89,7 +104,8 @@ pub(super) fn has_ended(handle: &OwnedFd) -> std::io::Result<bool> {
 
 /// Field 22 of /proc/PID/stat; the second field is a name in parentheses that may hold anything.
 fn start_time(pid: Pid) -> std::io::Result<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid()))?;
+    let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_pid()))?;
+    let stat = String::from_utf8_lossy(&stat);
     let after_name = stat.rsplit_once(')').map(|(_, rest)| rest);
     after_name
         .and_then(|rest| rest.split_ascii_whitespace().nth(19))
@@ -98,10 +114,18 @@ fn start_time(pid: Pid) -> std::io::Result<u64> {
 }
 
 fn boot_id() -> std::io::Result<u64> {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    // FNV-1a: stable across processes and versions.
-    let hash = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    Ok(id.trim().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, hash))
+    Ok(hash(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim()))
+}
+
+/// Where there is no id, only processes of this machine can be meant.
+fn machine_id() -> u64 {
+    std::fs::read_to_string("/etc/machine-id").map_or(0, |id| hash(id.trim()))
+}
+
+/// FNV-1a: stable across processes and versions.
+fn hash(text: &str) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    text.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 fn pid_namespace() -> std::io::Result<u64> {

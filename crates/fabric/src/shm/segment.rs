@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
@@ -28,6 +29,8 @@ struct Inner {
     data_bytes: u64,
     persistence: Persistence,
     path: PathBuf,
+    /// A flush failed: what the disk holds is unknown from then on.
+    flush_failed: AtomicBool,
     /// Keeps the file open: the path of a memfd leads through this descriptor.
     _file: OwnedFd,
 }
@@ -146,6 +149,11 @@ impl Segment {
         header[header::STATE].store(LIVE, Ordering::Relaxed);
         // Last: who sees it sees all of the above.
         header[header::MAGIC].store(MAGIC, Ordering::Release);
+        if persistence != Persistence::Volatile {
+            let Inner { control, path, _file: file, .. } = &*segment.inner;
+            sync_new(control, file, path)
+                .map_err(|e| FabricError::setup(format!("syncing {}", path.display()), e))?;
+        }
         Ok(segment)
     }
 
@@ -166,6 +174,7 @@ impl Segment {
                 data_bytes,
                 persistence,
                 path,
+                flush_failed: AtomicBool::new(false),
                 _file: file,
             }),
         })
@@ -224,16 +233,29 @@ impl Segment {
         Registry::new(self.control())
     }
 
-    /// Makes everything in the segment persistent, whoever wrote it.
+    /// Makes everything in the segment persistent, whoever wrote it. After a failure the kernel
+    /// takes the lost pages for clean, so no later flush can be believed either.
     pub(super) fn flush(&self) -> Result<()> {
         if self.inner.persistence == Persistence::Volatile {
             return Ok(());
         }
-        self.inner
-            .data
-            .sync()
-            .map_err(|e| FabricError::FlushFailed { node: self.inner.node, why: e.to_string() })
+        let failed = |why: String| FabricError::FlushFailed { node: self.inner.node, why };
+        if self.inner.flush_failed.load(Ordering::Relaxed) {
+            return Err(failed("an earlier flush failed".into()));
+        }
+        self.inner.data.sync().map_err(|e| {
+            self.inner.flush_failed.store(true, Ordering::Relaxed);
+            failed(e.to_string())
+        })
     }
+}
+
+/// Makes a new file and its name persistent: a FLUSH of its data is worth nothing without.
+fn sync_new(control: &Mapping, file: &OwnedFd, path: &Path) -> std::io::Result<()> {
+    control.sync()?;
+    rustix::fs::fsync(file)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn open_file(path: &Path) -> Result<File> {

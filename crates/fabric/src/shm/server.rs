@@ -38,16 +38,18 @@ impl Server {
         services: Arc<Services>,
     ) -> Result<Self> {
         become_server(&segment, &attached)?;
-        let me = attached.process;
-        let stop = Arc::new(AtomicBool::new(false));
+        mailbox::slots(segment.control()).for_each(|slot| slot.take_over());
+        let mut server = Server { segment, attached, stop: Arc::default(), thread: None };
         let thread = std::thread::Builder::new()
-            .name(format!("farside calls {}", segment.node().0))
+            .name(format!("farside calls {}", server.segment.node().0))
             .spawn({
-                let (segment, stop) = (segment.clone(), Arc::clone(&stop));
+                let (segment, stop) = (server.segment.clone(), Arc::clone(&server.stop));
+                let me = server.attached.process;
                 move || serve(&segment, &services, &me, &stop)
             })
             .map_err(|e| FabricError::setup("starting the thread that answers calls", e))?;
-        Ok(Server { segment, attached, stop, thread: Some(thread) })
+        server.thread = Some(thread);
+        Ok(server)
     }
 }
 
@@ -108,7 +110,14 @@ fn answer(slot: &mailbox::CallSlot<'_>, segment: &Segment, services: &Services) 
     let Some((client, service, request)) = slot.take() else {
         return false;
     };
-    match services.run(segment.node(), client, service, &request) {
+    let run = || services.run(segment.node(), client, service, &request);
+    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+    let panicked = || FabricError::Service {
+        node: segment.node(),
+        service,
+        why: "the service panicked".into(),
+    };
+    match ran.unwrap_or_else(|_| Err(panicked())) {
         Ok(reply) => slot.reply(client, Status::Fine, &reply),
         Err(FabricError::NoService { .. }) => slot.reply(client, Status::NoService, &[]),
         Err(FabricError::Service { why, .. }) => slot.reply(client, Status::Failed, cut(&why)),
@@ -132,17 +141,15 @@ fn reap_the_dead(segment: &Segment, me: &ProcessName) {
 
 /// Wakes the server of a segment, in whichever process it is.
 pub(super) fn wake(segment: &Segment) {
-    mailbox::ring(segment.control());
+    requests(segment).fetch_add(1, Ordering::SeqCst);
     let _ = futex::wake(requests(segment), futex::Flags::empty(), 1);
 }
 
-/// The low half of the request counter, as the kernel's futex wants it.
+/// The low half of the word that counts requests, as the kernel's futex wants it. Nobody uses the
+/// word in any other size.
 fn requests(segment: &Segment) -> &AtomicU32 {
     let word = std::ptr::from_ref(&segment.control()[header::REQUESTS]);
     const { assert!(cfg!(target_endian = "little"), "the low half comes first") };
-    // SAFETY: the word is valid, aligned and only used through atomics; the futex needs the address
-    // of its low half. The halves mix sizes only in that the kernel and this load read 32 of the 64
-    // bits, which on the platforms with a memory model for it (all that we build for) is a plain
-    // atomic load.
+    // SAFETY: the word is valid and aligned for as long as the segment, and only used through this.
     unsafe { &*word.cast::<AtomicU32>() }
 }

@@ -80,8 +80,10 @@ impl<'w> Outcomes<'w> {
     /// How the doorbell to a node went; `None` if the round had none to it.
     pub fn node(&self, node: NodeId) -> Option<Result<()>> {
         let slot = self.done.slot();
-        let bell = slot.bells.iter().position(|bell| bell.queue().node == node)?;
-        Some(slot.result(bell))
+        let to_it = |bell: &usize| slot.bells[*bell].queue().node == node;
+        // A round may reach a node through several queues.
+        let results = (0..slot.bells.len()).filter(to_it).map(|bell| slot.result(bell));
+        results.reduce(Result::and)
     }
 
     /// What a READ returned, if its doorbell succeeded.

@@ -175,7 +175,8 @@ impl Slot {
     /// The doorbell to this queue; a new one if there is none yet.
     #[inline]
     pub(super) fn bell(&mut self, queue: &Rc<QueueState>) -> usize {
-        let queue = NonNull::from(&**queue);
+        // From the Rc and not from a reference: it must be good for counting, see `sent`.
+        let queue = NonNull::new(Rc::as_ptr(queue).cast_mut()).expect("an Rc points somewhere");
         if let Some(known) = self.bells.iter().position(|bell| bell.queue == queue) {
             return known;
         }
