@@ -3,6 +3,7 @@
 mod bench;
 mod doctor;
 mod fabric_arg;
+mod sim;
 
 use std::process::ExitCode;
 
@@ -23,6 +24,8 @@ struct Cli {
 enum Command {
     /// Measure a workload on a fabric
     Bench(bench::BenchArgs),
+    /// Run simulated clusters under faults, seed by seed, and check what happened
+    Sim(sim::SimArgs),
     /// Check this machine for each fabric, and say what to do where something is missing
     Doctor(doctor::DoctorArgs),
     /// One client process of a benchmark; started by `farside bench`
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::BenchClient(args) => bench::run_client(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Sim(args) => sim::run(&args),
     };
     match outcome {
         Ok(code) => code,

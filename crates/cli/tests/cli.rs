@@ -55,10 +55,13 @@ fn several_processes_share_the_work() {
 #[test]
 fn bad_input_says_what_was_expected() {
     refuses(&["bench", "nonsense"], "verbs");
-    refuses(&["bench", "verbs", "--fabric", "carrier-pigeon"], "there are: local, shm");
+    refuses(
+        &["bench", "verbs", "--fabric", "carrier-pigeon"],
+        "there are: local, shm, sim:PROFILE",
+    );
     refuses(&["bench", "verbs", "--bytes", "12"], "multiple of 8");
     refuses(&["bench", "verbs", "--bytes", "0"], "multiple of 8");
-    refuses(&["bench", "verbs", "--seconds", "0"], "between 0.01 and 86400");
+    refuses(&["bench", "verbs", "--seconds", "0"], "between 0.0001 and 86400");
     refuses(&["bench", "verbs", "--threads", "0"], "1..=256");
     refuses(&["bench", "verbs", "--compute", "2"], "--fabric shm");
     refuses(&["bench", "verbs", "--outstanding", "0"], "1..=1024");

@@ -1,7 +1,7 @@
 //! Measures one verb on one queue: as many rounds as the time or count allows, each of one verb.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside_fabric::{Queue, Result, Ringing, Round, Worker};
 use hdrhistogram::Histogram;
@@ -15,7 +15,7 @@ const GROUP: u64 = 64;
 
 /// Addresses step through this many bytes (a power of two), which stay in the core's cache: what is measured is the
 /// fabric, not the memory.
-const WINDOW: u64 = 32 << 10;
+pub(super) const WINDOW: u64 = 32 << 10;
 
 /// What one thread measured.
 #[derive(Serialize, Deserialize, Default)]
@@ -47,7 +47,7 @@ pub(super) async fn measure(
         Some(rounds) => (Duration::MAX, rounds),
         None => (Duration::from_secs_f64(spec.seconds), u64::MAX),
     };
-    let start = Instant::now();
+    let start = worker.now();
     let mut before = start;
     let mut done = 0;
     let mut elapsed = Duration::ZERO;
@@ -55,7 +55,7 @@ pub(super) async fn measure(
         let now_many = group.min(rounds - done);
         run.rounds(now_many).await?;
         done += now_many;
-        let now = Instant::now();
+        let now = worker.now();
         let picoseconds = (now - before).as_nanos() as u64 * 1000 / now_many;
         // With several in flight, each waits as long as that many take.
         latencies.saturating_record_n(picoseconds * u64::from(spec.outstanding), now_many);
@@ -93,13 +93,9 @@ impl<'a> Run<'a> {
     /// Warms up, and chooses how many rounds share a reading of the clock.
     async fn calibrate(&mut self) -> Result<u64> {
         self.rounds(GROUP).await?;
-        let start = Instant::now();
-        let mut rounds = 0;
-        while start.elapsed() < Duration::from_millis(1) {
-            self.rounds(GROUP).await?;
-            rounds += GROUP;
-        }
-        let each = start.elapsed() / rounds as u32;
+        let start = self.worker.now();
+        self.rounds(GROUP).await?;
+        let each = (self.worker.now() - start) / GROUP as u32;
         let outstanding = u64::from(self.spec.outstanding);
         Ok(if each < TIMED_ALONE { GROUP.max(outstanding) } else { outstanding })
     }

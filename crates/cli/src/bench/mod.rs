@@ -20,11 +20,12 @@ pub(crate) struct BenchArgs {
     /// What to measure
     workload: Workload,
 
-    /// Where the memory is: `local` (this process), `shm` (shared between processes)
+    /// Where the memory is: `local` (this process), `shm` (shared between processes), or
+    /// `sim:PROFILE` (simulated: `sim:connectx-5`; `sim:connectx-5+pm` with persistent memory)
     #[arg(long, default_value = "local")]
     fabric: FabricArg,
 
-    /// Client processes (shm)
+    /// Client processes (shm), or machines (sim)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     compute: u16,
 
@@ -32,9 +33,10 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
 
-    /// How long to measure, over all lines of the result
-    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
-    seconds: f64,
+    /// How long to measure, over all lines of the result; virtual time in the simulator
+    /// [default: 10, simulated 0.01]
+    #[arg(long, value_parser = seconds)]
+    seconds: Option<f64>,
 
     /// Measure this many verbs per line and thread, instead of a time
     #[arg(long, conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
@@ -69,8 +71,8 @@ enum Workload {
 
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
-        Ok(seconds) if (0.01..=86_400.0).contains(&seconds) => Ok(seconds),
-        _ => Err("expected a number of seconds between 0.01 and 86400".into()),
+        Ok(seconds) if (0.0001..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("expected a number of seconds between 0.0001 and 86400".into()),
     }
 }
 
@@ -82,6 +84,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
 }
 
 impl BenchArgs {
+    fn seconds(&self) -> f64 {
+        let usual = if matches!(self.fabric, FabricArg::Sim(_)) { 0.01 } else { 10.0 };
+        self.seconds.unwrap_or(usual)
+    }
+
     fn threads(&self) -> usize {
         match self.threads {
             Some(threads) => threads.into(),

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::BenchArgs;
 use super::measure::{Sample, histogram};
 use super::verbs::{Spec, Verb};
+use crate::fabric_arg::FabricArg;
 
 #[derive(Serialize)]
 pub(super) struct Report {
@@ -56,7 +57,7 @@ impl Report {
         Report {
             workload: "verbs",
             fabric: args.fabric.to_string(),
-            simulated: false,
+            simulated: matches!(args.fabric, FabricArg::Sim(_)),
             compute: args.compute,
             threads: args.threads(),
             seed: args.seed,

@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use farside_fabric::runtime::run_threads;
 use farside_fabric::{MAX_VERB_BYTES, NodeId, local};
+use farside_sim::{Faults, Profile, Sim};
 use serde::{Deserialize, Serialize};
 
 use super::BenchArgs;
@@ -54,17 +55,20 @@ pub(super) struct Spec {
 /// Far memory that each thread has to itself.
 pub(super) const AREA: u64 = 2 * MAX_VERB_BYTES;
 
+/// The same where there may be hundreds of threads. Odd in lines: in real memory, too, the atomics of
+/// different threads do not all share the low bits of their addresses.
+const SIM_AREA: u64 = 64 * 1031;
+
 pub(super) fn run(args: &BenchArgs) -> Result<ExitCode> {
     let specs = specs(args)?;
     ensure!(
-        args.compute == 1 || args.fabric == FabricArg::Shm,
-        "--compute {}: the fabric '{}' has one process; use --fabric shm",
+        args.compute == 1 || args.fabric != FabricArg::Local,
+        "--compute {}: the fabric 'local' has one process; use --fabric shm",
         args.compute,
-        args.fabric
     );
     let mut clients = match args.fabric {
-        FabricArg::Local => None,
         FabricArg::Shm => Some(Clients::start(args.compute, args.threads())?),
+        FabricArg::Local | FabricArg::Sim(_) => None,
     };
     let progress = std::io::stderr().is_terminal() && !args.json;
     let mut lines = Vec::new();
@@ -78,9 +82,10 @@ pub(super) fn run(args: &BenchArgs) -> Result<ExitCode> {
                 spec.bytes
             );
         }
-        let samples = match &mut clients {
-            None => run_here(spec)?,
-            Some(clients) => clients.measure(spec)?,
+        let samples = match (&mut clients, args.fabric) {
+            (Some(clients), _) => clients.measure(spec)?,
+            (None, FabricArg::Sim(sim)) => run_simulated(sim.profile, args.compute, spec)?,
+            (None, _) => run_here(spec)?,
         };
         lines.push(Line::new(spec, &samples));
     }
@@ -95,6 +100,11 @@ fn specs(args: &BenchArgs) -> Result<Vec<Spec>> {
     for bytes in &args.bytes {
         let fine = *bytes > 0 && bytes.is_multiple_of(8) && *bytes as u64 <= MAX_VERB_BYTES;
         ensure!(fine, "--bytes {bytes}: expected a multiple of 8 up to {MAX_VERB_BYTES}");
+        let simulated = matches!(args.fabric, FabricArg::Sim(_));
+        ensure!(
+            !simulated || *bytes <= 16 << 10,
+            "--bytes {bytes}: at most 16384 in the simulator"
+        );
     }
     let verbs = if args.verb.is_empty() { &Verb::ALL } else { args.verb.as_slice() };
     let bytes = if args.bytes.is_empty() { &[8, 64, 512, 4096] } else { args.bytes.as_slice() };
@@ -114,9 +124,36 @@ fn specs(args: &BenchArgs) -> Result<Vec<Spec>> {
             }));
         }
     }
-    let each = args.seconds / specs.len() as f64;
+    let each = args.seconds() / specs.len() as f64;
     specs.iter_mut().for_each(|spec| spec.seconds = each);
     Ok(specs)
+}
+
+/// Threads of simulated machines, on a simulated node. A thread has a queue of its own.
+fn run_simulated(profile: Profile, machines: u16, spec: &Spec) -> Result<Vec<Sample>> {
+    let threads = usize::from(machines) * spec.threads;
+    let sim = Sim::new(profile, spec.seed, Faults::none());
+    let node = sim.add_node(threads as u64 * SIM_AREA);
+    let observer = sim.add_process();
+    let observer = sim.add_thread(observer);
+    let mut measuring = Vec::new();
+    for machine in 0..usize::from(machines) {
+        let process = sim.add_process();
+        for thread in 0..spec.threads {
+            let worker = sim.add_thread(process);
+            let queue = sim.connect(process, &worker, node)?;
+            let base = (machine * spec.threads + thread) as u64 * SIM_AREA;
+            let (me, spec) = (worker.clone(), spec.clone());
+            measuring.push(worker.spawn(async move { measure(&me, &queue, &spec, base).await }));
+        }
+    }
+    observer.block_on(async {
+        let mut samples = Vec::new();
+        for thread in measuring {
+            samples.push(thread.await?);
+        }
+        Ok(samples)
+    })
 }
 
 /// All threads of this process, on a node of this process.

@@ -3,23 +3,29 @@
 mod local;
 mod process;
 mod shm;
+mod sim;
 
 pub use local::LocalBed;
 pub use process::{ACTOR, act, start as start_process};
 pub use shm::ShmBed;
+pub use sim::SimBed;
 
 use anyhow::{Result, bail};
+use farside_sim::Faults;
 
 use crate::bed::Bed;
 
 /// The backends that have a bed.
-pub const FABRICS: &[&str] = &["local", "shm"];
+pub const FABRICS: &[&str] = &["local", "shm", "sim:PROFILE"];
 
 /// A fresh bed of a backend. `program` starts an actor when its first argument is [`ACTOR`].
 pub fn fresh(fabric: &str, program: &std::path::Path) -> Result<Box<dyn Bed>> {
     Ok(match fabric {
         "local" => Box::new(LocalBed::new()?),
         "shm" => Box::new(ShmBed::new(program)?),
+        sim if sim.starts_with("sim:") => {
+            Box::new(SimBed::new(&sim["sim:".len()..], 1, Faults::order())?)
+        }
         other => bail!("no fabric '{other}'; there are: {}", FABRICS.join(", ")),
     })
 }

@@ -37,6 +37,11 @@ impl Worker {
         Worker { inner: Rc::new(inner) }
     }
 
+    /// Whether two handles are of the same thread.
+    pub fn is_same(&self, other: &Worker) -> bool {
+        Rc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// A new round of verbs, still empty.
     #[inline(always)]
     pub fn round(&self) -> Round<'_> {
@@ -117,16 +122,6 @@ impl Worker {
     /// As for [`Link`]: not while the same worker's [`Bell`](crate::link::Bell) is in use.
     pub unsafe fn completer(&self) -> Completer<'_> {
         Completer { slots: &self.inner.slots }
-    }
-
-    /// Drops the wakers of all rounds in flight: for a runtime that ends with tasks still waiting,
-    /// which would otherwise keep each other alive.
-    ///
-    /// # Safety
-    ///
-    /// Not while a round of this worker is being built or read.
-    pub unsafe fn forget_waiters(&self) {
-        self.inner.slots.forget_waiters();
     }
 
     /// Progress of what is in flight; `true` if there was any.

@@ -75,16 +75,6 @@ impl Slots {
         slot
     }
 
-    pub(crate) fn forget_waiters(&self) {
-        let all = self.all.borrow().clone();
-        for slot in all {
-            let mut held = Held { slot, worker: PhantomData };
-            // Dropping the waker may drop the task, and with it the round that holds this slot.
-            let waker = held.waker.take();
-            drop(waker);
-        }
-    }
-
     /// Whether the current task has had its share of rounds that completed at once.
     #[inline(always)]
     fn must_yield(&self) -> bool {

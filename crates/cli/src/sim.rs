@@ -1,0 +1,221 @@
+//! `farside sim`: simulated clusters under faults.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Result, ensure};
+use clap::{Args, ValueEnum};
+use farside_sim::Faults;
+use farside_sim::litmus::{Litmus, PROGRAMS, STEPS, Scenario, Style};
+use serde::Serialize;
+
+/// Options of `farside sim`.
+#[derive(Args)]
+pub(crate) struct SimArgs {
+    /// The seed to run: everything derives from it
+    #[arg(long, conflicts_with = "seeds", default_value_t = 1)]
+    seed: u64,
+
+    /// Seeds to run: A..B (without B), or A..=B
+    #[arg(long, value_parser = seeds)]
+    seeds: Option<Seeds>,
+
+    /// What the cluster does
+    #[arg(long, default_value = "litmus")]
+    workload: Workload,
+
+    /// What strikes it: none, all, or kinds with commas between, each perhaps with how often in a
+    /// million opportunities (tear,delay=50000) [default: what each program needs]
+    #[arg(long)]
+    faults: Option<Faults>,
+
+    /// How many steps a program takes
+    #[arg(long, default_value_t = STEPS, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    txns: u64,
+
+    /// Only this litmus program (repeatable) [default: all]
+    #[arg(long, value_parser = program)]
+    program: Vec<&'static Litmus>,
+
+    /// Let the litmus programs rely on a little more than is promised: they will go wrong
+    #[arg(long)]
+    careless: bool,
+
+    /// Print the timeline of the run; for one seed and one program
+    #[arg(long)]
+    trace: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Workload {
+    /// Small programs that rely on exactly what the fabric's contracts promise
+    Litmus,
+}
+
+#[derive(Clone, Copy)]
+struct Seeds {
+    first: u64,
+    count: u64,
+}
+
+fn seeds(text: &str) -> Result<Seeds, String> {
+    let expected = || format!("'{text}': expected A..B or A..=B with A below B");
+    let (first, rest) = text.split_once("..").ok_or_else(expected)?;
+    let (last, inclusive) = rest.strip_prefix('=').map_or((rest, false), |last| (last, true));
+    let number = |text: &str| text.parse::<u64>().map_err(|_| expected());
+    let (first, last) = (number(first)?, number(last)?);
+    let end = if inclusive { last.checked_add(1).ok_or_else(expected)? } else { last };
+    match end.checked_sub(first) {
+        Some(count) if count > 0 => Ok(Seeds { first, count }),
+        _ => Err(expected()),
+    }
+}
+
+fn program(name: &str) -> Result<&'static Litmus, String> {
+    Litmus::named(name).ok_or_else(|| {
+        let names: Vec<_> = PROGRAMS.iter().map(|program| program.name).collect();
+        format!("no such program; there are: {}", names.join(", "))
+    })
+}
+
+/// What came of one seed.
+#[derive(Default)]
+struct SeedResult {
+    digest: u64,
+    struck: BTreeMap<&'static str, u64>,
+    passed: u64,
+    /// The programs that went wrong, and how.
+    wrong: Vec<(&'static Litmus, String)>,
+    trace: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    workload: &'static str,
+    simulated: bool,
+    seeds: u64,
+    ok: u64,
+    failed: Vec<u64>,
+    committed: u64,
+    aborted: u64,
+    unknown: u64,
+    faults: BTreeMap<&'static str, u64>,
+    digest: String,
+}
+
+/// Runs `farside sim`.
+pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
+    let Workload::Litmus = args.workload;
+    let seeds = args.seeds.unwrap_or(Seeds { first: args.seed, count: 1 });
+    let one = seeds.count == 1 && args.program.len() == 1;
+    ensure!(!args.trace || one, "--trace needs --seed N and one --program");
+    let results = run_seeds(args, seeds);
+    let mut summary = Summary {
+        workload: "litmus",
+        simulated: true,
+        seeds: seeds.count,
+        ok: 0,
+        failed: Vec::new(),
+        committed: 0,
+        aborted: 0,
+        unknown: 0,
+        faults: BTreeMap::new(),
+        digest: String::new(),
+    };
+    let mut digest = 0u64;
+    for (seed, result) in (seeds.first..).zip(&results) {
+        digest = (digest ^ result.digest).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        summary.committed += result.passed;
+        for (kind, count) in &result.struck {
+            *summary.faults.entry(kind).or_default() += count;
+        }
+        match result.wrong.is_empty() {
+            true => summary.ok += 1,
+            false => summary.failed.push(seed),
+        }
+        if !args.json {
+            print_seed(args, seed, result);
+        }
+    }
+    summary.digest = format!("{digest:016x}");
+    if args.json {
+        println!("{}", serde_json::to_string(&summary)?);
+    } else {
+        let Summary { ok, seeds, digest, .. } = &summary;
+        println!("{ok} of {seeds} seeds ok, digest {digest}, faults {:?}", summary.faults);
+    }
+    Ok(ExitCode::from(u8::from(!summary.failed.is_empty())))
+}
+
+/// All seeds, on all cores; each seed is a world of its own.
+fn run_seeds(args: &SimArgs, seeds: Seeds) -> Vec<SeedResult> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let next = AtomicU64::new(0);
+    let mut results: Vec<(u64, SeedResult)> = std::thread::scope(|scope| {
+        let work = || {
+            let mut mine = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= seeds.count {
+                    return mine;
+                }
+                mine.push((number, run_seed(args, seeds.first + number)));
+            }
+        };
+        let workers: Vec<_> = (0..threads.min(seeds.count)).map(|_| scope.spawn(work)).collect();
+        let join = |worker: std::thread::ScopedJoinHandle<'_, Vec<_>>| {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        workers.into_iter().flat_map(join).collect()
+    });
+    results.sort_by_key(|(number, _)| *number);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+fn run_seed(args: &SimArgs, seed: u64) -> SeedResult {
+    let style = if args.careless { Style::Careless } else { Style::Careful };
+    let scenario = Scenario { seed, steps: args.txns, faults: args.faults, style };
+    let mut result = SeedResult::default();
+    let chosen: Vec<&'static Litmus> =
+        if args.program.is_empty() { PROGRAMS.iter().collect() } else { args.program.clone() };
+    for program in chosen {
+        let outcome = program.run(&scenario, args.trace);
+        result.digest = result.digest.rotate_left(17) ^ outcome.digest;
+        for (kind, count) in outcome.struck {
+            *result.struck.entry(kind).or_default() += count;
+        }
+        result.trace.extend(outcome.trace);
+        match outcome.violation {
+            None => result.passed += 1,
+            Some(why) => result.wrong.push((program, why)),
+        }
+    }
+    result
+}
+
+fn print_seed(args: &SimArgs, seed: u64, result: &SeedResult) {
+    result.trace.iter().for_each(|line| println!("{line}"));
+    if result.wrong.is_empty() {
+        println!("seed {seed:<8} ok      {} runs, digest {:016x}", result.passed, result.digest);
+        return;
+    }
+    for (program, why) in &result.wrong {
+        println!("seed {seed:<8} FAILED  {}: {why}", program.name);
+        println!("              it relied on: {} ({})", program.careless, program.contract);
+        let style = if args.careless { Style::Careless } else { Style::Careful };
+        let failing = Scenario { seed, steps: args.txns, faults: args.faults, style };
+        let small = program.shrink(&failing);
+        let faults = small.faults.unwrap_or_else(|| program.faults());
+        println!(
+            "              replay: farside sim --workload litmus --program {} --seed {seed} --txns {} --faults {faults}{} --trace",
+            program.name,
+            small.steps,
+            if args.careless { " --careless" } else { "" },
+        );
+    }
+}

@@ -1,0 +1,206 @@
+//! What strikes machines, and what fences and restarts do.
+
+use farside_fabric::{ClientId, FabricError};
+
+use crate::adversary::FaultKind;
+use crate::event::{Event, LOOK};
+use crate::world::State;
+
+/// How long pauses, outages and partitions last at most, in picoseconds.
+const PAUSE: u64 = 500_000_000;
+const OUTAGE: u64 = 2_000_000_000;
+
+impl State {
+    /// The adversary looks at everything that it may strike.
+    pub(crate) fn look(&mut self) {
+        for process in 0..self.processes.len() as u32 {
+            let it = &self.processes[process as usize];
+            if !it.exposed || !it.alive {
+                continue;
+            }
+            if self.strikes(FaultKind::Kill) {
+                self.kill_process(process);
+            } else if self.strikes(FaultKind::Pause) {
+                let span = self.random.below(PAUSE);
+                self.pause_process(process, span);
+            }
+        }
+        for node in 0..self.nodes.len() as u32 {
+            let it = &self.nodes[node as usize];
+            if !it.exposed || !it.alive {
+                continue;
+            }
+            if self.strikes(FaultKind::NodeCrash) {
+                self.kill_node(node);
+                let back = self.now + self.random.below(OUTAGE);
+                self.agenda.push(back, Event::NodeRestart(node));
+            } else if self.strikes(FaultKind::NodePause) {
+                let span = self.random.below(PAUSE);
+                self.pause_node(node, span);
+            }
+            for process in 0..self.processes.len() as u32 {
+                if self.processes[process as usize].exposed && self.strikes(FaultKind::Partition) {
+                    self.cut(process, node);
+                    let healed = self.now + self.random.below(OUTAGE);
+                    self.agenda.push(healed, Event::Heal(process, node));
+                }
+            }
+        }
+        self.agenda.push(self.now + LOOK, Event::Look);
+    }
+
+    /// A process dies. Of what each of its queues has under way, a prefix lands.
+    pub(crate) fn kill_process(&mut self, process: u32) {
+        let now = self.now;
+        self.processes[process as usize].alive = false;
+        self.trace.note(now, || format!("process {process} dies"));
+        self.digest.mix(u64::from(process) | 1 << 40);
+        for queue in 0..self.queues.len() as u32 {
+            if self.queues[queue as usize].process == process {
+                self.lose_suffix(queue);
+            }
+        }
+    }
+
+    /// From a random point on, nothing that is under way on a queue takes effect.
+    fn lose_suffix(&mut self, queue: u32) {
+        let under_way = self.queues[queue as usize].flights.clone();
+        if under_way.is_empty() {
+            return;
+        }
+        let last_whole = self.random.below(under_way.len() as u64 + 1) as usize;
+        for (position, number) in under_way.into_iter().enumerate() {
+            if position < last_whole {
+                continue;
+            }
+            let verbs = self.flights.get(number).verbs.len() as u64;
+            let kept = if position == last_whole { self.random.below(verbs + 1) } else { 0 };
+            // A WRITE of several parts that is cut in the middle keeps some of them.
+            let flight = self.flights.get(number);
+            flight.cut_from(kept as u32);
+        }
+    }
+
+    /// A process stops for a while; what it has under way goes on.
+    pub(crate) fn pause_process(&mut self, process: u32, span: u64) {
+        let now = self.now;
+        let it = &mut self.processes[process as usize];
+        it.paused_until = it.paused_until.max(now + span);
+        let until = it.paused_until;
+        self.trace.note(now, || format!("process {process} stops for {} µs", span / 1_000_000));
+        self.agenda.push(until, Event::Resume(process));
+    }
+
+    pub(crate) fn resume(&mut self, process: u32) {
+        let now = self.now;
+        self.trace.note(now, || format!("process {process} goes on"));
+    }
+
+    /// A node stops for a while: nothing takes effect there.
+    pub(crate) fn pause_node(&mut self, node: u32, span: u64) {
+        let now = self.now;
+        let it = &mut self.nodes[node as usize];
+        it.paused_until = it.paused_until.max(now + span);
+        let until = it.paused_until;
+        self.trace.note(now, || format!("node {node} stops for {} µs", span / 1_000_000));
+        self.agenda.push(until, Event::NodeResume(node));
+    }
+
+    /// A node dies, and with it what was not persistent.
+    pub(crate) fn kill_node(&mut self, node: u32) {
+        let now = self.now;
+        self.trace.note(now, || format!("node {node} dies"));
+        self.digest.mix(u64::from(node) | 1 << 41);
+        let it = &mut self.nodes[node as usize];
+        it.alive = false;
+        it.lose_power(&self.profile, &mut self.random);
+        for queue in 0..self.queues.len() as u32 {
+            if self.queues[queue as usize].node == node {
+                let error = self.gone(queue);
+                let detected = now + self.random.below(self.profile.detect) + 1;
+                self.fail_queue(queue, &error, detected);
+            }
+        }
+    }
+
+    /// A dead node comes back as another incarnation.
+    pub(crate) fn restart_node(&mut self, node: u32) {
+        let now = self.now;
+        let it = &mut self.nodes[node as usize];
+        if it.alive {
+            return;
+        }
+        it.alive = true;
+        it.incarnation += 1;
+        it.paused_until = 0;
+        it.fenced.clear();
+        self.trace.note(now, || format!("node {node} is back"));
+    }
+
+    /// The network between a process and a node is cut: what is under way is lost, some of it after
+    /// its effect.
+    pub(crate) fn cut(&mut self, process: u32, node: u32) {
+        let now = self.now;
+        self.cuts.insert((process, node));
+        self.trace.note(now, || format!("process {process} and node {node} are cut apart"));
+        for queue in 0..self.queues.len() as u32 {
+            let side = &self.queues[queue as usize];
+            if side.process == process && side.node == node {
+                self.lose_suffix(queue);
+                let error = self.timed_out(queue);
+                self.fail_queue(queue, &error, now + self.profile.detect);
+            }
+        }
+    }
+
+    /// No verb of the client has any effect here any more: what is under way landed just before, in
+    /// part, or never will.
+    pub(crate) fn fence(&mut self, node: u32, victim: ClientId) {
+        let now = self.now;
+        self.trace.note(now, || format!("node {node} fences {victim}"));
+        self.digest.mix(victim.0 | 1 << 42);
+        if !self.nodes[node as usize].fenced.insert(victim) {
+            return;
+        }
+        for queue in 0..self.queues.len() as u32 {
+            let side = &self.queues[queue as usize];
+            let its = self.processes[side.process as usize].client == victim;
+            if its && side.node == node {
+                // What the adversary wants to land lands now: afterwards nothing does.
+                self.land_some(queue);
+                self.queues[queue as usize].connection += 1;
+                let error = FabricError::Fenced(victim);
+                self.fail_queue(queue, &error, now + self.profile.wire);
+            }
+        }
+    }
+
+    /// A fresh connection: nothing of the old one takes effect any more.
+    pub(crate) fn reconnect(&mut self, queue: u32) {
+        self.land_some(queue);
+        let error = self.timed_out(queue);
+        self.fail_queue(queue, &error, self.now);
+        let side = &mut self.queues[queue as usize];
+        side.connection += 1;
+        side.incarnation = self.nodes[side.node as usize].incarnation;
+        side.touched.clear();
+        (side.written, side.read, side.swapped) = (0, 0, 0);
+    }
+
+    /// Parts of doorbells that are at the node already take effect now, by the adversary's choice.
+    fn land_some(&mut self, queue: u32) {
+        let side = &self.queues[queue as usize];
+        let node = &self.nodes[side.node as usize];
+        if !node.alive || node.incarnation != side.incarnation || self.random.below(2) == 0 {
+            return;
+        }
+        for number in self.queues[queue as usize].flights.clone() {
+            for part in 0..self.flights.get(number).parts.len() as u32 {
+                if self.random.below(4) == 0 {
+                    return;
+                }
+                self.land_early(number, part);
+            }
+        }
+    }
+}

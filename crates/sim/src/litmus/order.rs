@@ -1,0 +1,137 @@
+//! C1: what is ordered, and what is not.
+
+use std::rc::Rc;
+
+use farside_fabric::{FabricError, Queue, Worker};
+
+use super::Style;
+use crate::sim::Sim;
+
+const X: u64 = 64;
+const Y: u64 = 4096;
+
+/// A process with one thread and a queue to a node.
+pub(super) fn client(sim: &Sim, node: farside_fabric::NodeId) -> (Worker, Queue) {
+    let process = sim.add_process();
+    let worker = sim.add_thread(process);
+    let queue = sim.connect(process, &worker, node).expect("the node is there");
+    (worker, queue)
+}
+
+/// In these programs no verb fails.
+pub(super) fn fine<T>(result: Result<T, FabricError>) -> Result<T, String> {
+    result.map_err(|error| format!("unexpected: {error}"))
+}
+
+pub(super) fn write_after_read(sim: &Sim, style: Style, steps: u64) -> Result<(), String> {
+    let (worker, queue) = client(sim, sim.add_node(1 << 16));
+    worker.block_on(async {
+        for i in 0..steps {
+            let mut round = worker.round();
+            let mut bell = round.to(&queue);
+            let before = bell.read(X, 8);
+            match style {
+                Style::Careful => bell.fenced().write(X, &[i + 1]),
+                Style::Careless => bell.write(X, &[i + 1]),
+            }
+            let found = fine(round.ring().await)?[before][0];
+            if found != i {
+                return Err(format!(
+                    "step {i}: the READ returned {found}, which was written behind it"
+                ));
+            }
+        }
+        Ok(())
+    })
+}
+
+pub(super) fn write_after_atomic(sim: &Sim, style: Style, steps: u64) -> Result<(), String> {
+    let (worker, queue) = client(sim, sim.add_node(1 << 16));
+    worker.block_on(async {
+        for i in 0..steps {
+            let mut round = worker.round();
+            let mut bell = round.to(&queue);
+            let old = bell.faa(X, 1000);
+            match style {
+                Style::Careful => bell.fenced().write(X, &[i + 1]),
+                Style::Careless => bell.write(X, &[i + 1]),
+            }
+            let left = bell.read(X, 8);
+            let done = fine(round.ring().await)?;
+            if (done[old], done[left][0]) != (i, i + 1) {
+                return Err(format!(
+                    "step {i}: the FAA found {}, and {} was left",
+                    done[old], done[left][0]
+                ));
+            }
+        }
+        Ok(())
+    })
+}
+
+pub(super) fn atomic_after_read(sim: &Sim, style: Style, steps: u64) -> Result<(), String> {
+    let (worker, queue) = client(sim, sim.add_node(1 << 16));
+    worker.block_on(async {
+        for i in 0..steps {
+            let mut round = worker.round();
+            let mut bell = round.to(&queue);
+            let before = bell.read(X, 8);
+            match style {
+                Style::Careful => bell.fenced().faa(X, 1),
+                Style::Careless => bell.faa(X, 1),
+            };
+            let found = fine(round.ring().await)?[before][0];
+            if found != i {
+                return Err(format!("step {i}: the READ returned {found}, with the FAA behind it"));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// A writer has two queues to one node; a reader looks at both words.
+pub(super) fn across_queues(sim: &Sim, style: Style, steps: u64) -> Result<(), String> {
+    let node = sim.add_node(1 << 16);
+    let process = sim.add_process();
+    let writer = sim.add_thread(process);
+    let queues = [0, 1].map(|_| sim.connect(process, &writer, node).expect("the node is there"));
+    let (reader, queue) = client(sim, node);
+    let done = Rc::new(std::cell::Cell::new(false));
+    let writing = writer.spawn({
+        let (me, done) = (writer.clone(), Rc::clone(&done));
+        async move {
+            for i in 1..=steps {
+                let mut first = me.round();
+                first.to(&queues[0]).write(X, &[i]);
+                let first = first.ring();
+                if style.is_careful() {
+                    fine(first.await)?;
+                    let mut second = me.round();
+                    second.to(&queues[1]).write(Y, &[i]);
+                    fine(second.ring().await)?;
+                } else {
+                    let mut second = me.round();
+                    second.to(&queues[1]).write(Y, &[i]);
+                    let second = second.ring();
+                    fine(first.await)?;
+                    fine(second.await)?;
+                }
+            }
+            done.set(true);
+            Ok::<_, String>(())
+        }
+    });
+    reader.block_on(async {
+        while !done.get() {
+            let mut round = reader.round();
+            let second = round.to(&queue).read(Y, 8);
+            let first = round.to(&queue).read(X, 8);
+            let words = fine(round.ring().await)?;
+            let (first, second) = (words[first][0], words[second][0]);
+            if first < second {
+                return Err(format!("the second word was {second} when the first was {first}"));
+            }
+        }
+        writing.await
+    })
+}

@@ -1,0 +1,84 @@
+//! A NIC: engines that serve one message after the other, bandwidth, and what slows them.
+
+use crate::profile::Profile;
+
+/// The NICs of one machine. Times are picoseconds of virtual time.
+#[derive(Debug)]
+pub(crate) struct Nics {
+    ports: Vec<Port>,
+    /// When the last atomic on each bucket is finished.
+    buckets: Vec<u64>,
+    /// Queue pairs that end here.
+    pub(crate) queues: usize,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Port {
+    sending: u64,
+    serving: u64,
+    receiving: u64,
+}
+
+/// Which of a port's engines.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Engine {
+    /// Requests that leave.
+    Sending,
+    /// Requests that arrive, with their answers.
+    Serving,
+    /// Answers that arrive.
+    Receiving,
+}
+
+impl Nics {
+    pub(crate) fn new(profile: &Profile) -> Self {
+        Nics { ports: vec![Port::default(); profile.nics], buckets: Vec::new(), queues: 0 }
+    }
+
+    /// Serves a message that is there at `now`; returns when it is done.
+    #[inline]
+    pub(crate) fn serve(
+        &mut self,
+        profile: &Profile,
+        queue: u32,
+        engine: Engine,
+        now: u64,
+        message: u64,
+        bytes: u64,
+    ) -> u64 {
+        let on_wire = (bytes + profile.packet_overhead) as f64 / profile.bandwidth * 1000.0;
+        let work = message.max(on_wire as u64) + self.queue_miss(profile);
+        let port = queue as usize % self.ports.len();
+        let port = &mut self.ports[port];
+        let free = match engine {
+            Engine::Sending => &mut port.sending,
+            Engine::Serving => &mut port.serving,
+            Engine::Receiving => &mut port.receiving,
+        };
+        *free = now.max(*free) + work;
+        *free
+    }
+
+    /// The mean cost of fetching connection state that is not cached.
+    #[inline]
+    fn queue_miss(&self, profile: &Profile) -> u64 {
+        let per_port = self.queues / self.ports.len();
+        if per_port <= profile.cached_queues {
+            return 0;
+        }
+        let missing = 1.0 - profile.cached_queues as f64 / per_port as f64;
+        (profile.queue_miss as f64 * missing) as u64
+    }
+
+    /// Waits for the bucket of an address, and holds it for `hold`; returns when its turn begins.
+    #[inline]
+    pub(crate) fn bucket(&mut self, profile: &Profile, at: u64, now: u64, hold: u64) -> u64 {
+        if self.buckets.is_empty() {
+            self.buckets = vec![0; 1 << profile.atomic_bucket_bits];
+        }
+        let free = &mut self.buckets[(at & ((1 << profile.atomic_bucket_bits) - 1)) as usize];
+        let begin = now.max(*free);
+        *free = begin + hold;
+        begin
+    }
+}

@@ -1,0 +1,151 @@
+//! A memory node: words, what of them is persistent, and its NIC.
+
+use std::collections::{BTreeSet, HashSet};
+use std::rc::Rc;
+
+use farside_fabric::runtime::Random;
+use farside_fabric::{ClientId, Persistence, Services};
+
+use crate::nic::Nics;
+use crate::profile::Profile;
+
+pub(crate) struct Node {
+    pub(crate) alive: bool,
+    /// Counts restarts: queues know the one they were connected to.
+    pub(crate) incarnation: u32,
+    pub(crate) paused_until: u64,
+    pub(crate) exposed: bool,
+    pub(crate) memory: Vec<u64>,
+    /// What would be left after a loss of power, without what was not flushed.
+    persistent: Vec<u64>,
+    /// Lines that differ, or may differ, from what is persistent.
+    dirty: BTreeSet<u32>,
+    /// Writes since the last flush, where persistence is ordered: word and value.
+    unflushed: Vec<(u32, u64)>,
+    pub(crate) nics: Nics,
+    pub(crate) fenced: HashSet<ClientId>,
+    pub(crate) services: Rc<Services>,
+    /// When its memory has absorbed all writes.
+    pub(crate) written_at: u64,
+    /// Recent share of reads among memory accesses, in 1/65536.
+    reads: u64,
+    pub(crate) cpu_free: u64,
+}
+
+impl Node {
+    pub(crate) fn new(profile: &Profile, bytes: u64) -> Self {
+        let words = (bytes + profile.on_chip_bytes) as usize / 8;
+        Node {
+            alive: true,
+            incarnation: 0,
+            paused_until: 0,
+            exposed: false,
+            memory: vec![0; words],
+            persistent: if profile.persistence == Persistence::Volatile {
+                Vec::new()
+            } else {
+                vec![0; words]
+            },
+            dirty: BTreeSet::new(),
+            unflushed: Vec::new(),
+            nics: Nics::new(profile),
+            fenced: HashSet::new(),
+            services: Rc::default(),
+            written_at: 0,
+            reads: 0,
+            cpu_free: 0,
+        }
+    }
+
+    /// Whether an address is on the NIC.
+    pub(crate) fn is_on_chip(&self, profile: &Profile, at: u64) -> bool {
+        at >= self.memory.len() as u64 * 8 - profile.on_chip_bytes
+    }
+
+    /// Stores words, and remembers that they are not persistent yet.
+    #[inline]
+    pub(crate) fn store(&mut self, at: u64, words: &[u64]) {
+        let first = (at / 8) as usize;
+        self.memory[first..first + words.len()].copy_from_slice(words);
+        if !self.persistent.is_empty() {
+            self.dirty.extend(first as u32 / 8..=(first + words.len() - 1) as u32 / 8);
+            self.unflushed.extend((first as u32..).zip(words.iter().copied()));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn load(&self, at: u64, words: &mut [u64]) {
+        let first = (at / 8) as usize;
+        words.copy_from_slice(&self.memory[first..first + words.len()]);
+    }
+
+    /// Makes word ranges persistent (unordered), or everything executed so far (ordered).
+    pub(crate) fn flush(&mut self, profile: &Profile, touched: &[(u64, u32)]) {
+        match profile.persistence {
+            Persistence::Volatile => {}
+            Persistence::Ordered => {
+                for (word, value) in self.unflushed.drain(..) {
+                    self.persistent[word as usize] = value;
+                }
+                self.dirty.clear();
+            }
+            _ => {
+                for (at, words) in touched {
+                    let first = (*at / 8) as usize;
+                    let range = first..first + *words as usize;
+                    self.persistent[range.clone()].copy_from_slice(&self.memory[range]);
+                }
+                // Lines stay among the dirty ones: finding those that are clean now is not worth it.
+            }
+        }
+    }
+
+    /// The power fails: what is left, by the adversary's choice, is what the node restarts with.
+    pub(crate) fn lose_power(&mut self, profile: &Profile, random: &mut Random) {
+        match profile.persistence {
+            Persistence::Volatile => self.memory.fill(0),
+            Persistence::Ordered => {
+                let kept = random.below(self.unflushed.len() as u64 + 1) as usize;
+                for (word, value) in self.unflushed.drain(..).take(kept) {
+                    self.persistent[word as usize] = value;
+                }
+                self.memory.copy_from_slice(&self.persistent);
+            }
+            _ => {
+                for line in std::mem::take(&mut self.dirty) {
+                    let whole = random.below(4) > 0;
+                    let line_survives = random.below(2) == 0;
+                    for word in line as usize * 8..(line as usize * 8 + 8).min(self.memory.len()) {
+                        let survives = if whole { line_survives } else { random.below(2) == 0 };
+                        if survives {
+                            self.persistent[word] = self.memory[word];
+                        }
+                    }
+                }
+                self.memory.copy_from_slice(&self.persistent);
+            }
+        }
+        self.dirty.clear();
+        self.unflushed.clear();
+        let main = self.memory.len() - profile.on_chip_bytes as usize / 8;
+        self.memory[main..].fill(0);
+    }
+
+    /// The memory takes a write of so many bytes; returns when it is absorbed. Reads in between slow
+    /// it down: with nothing but reads beside it to an eighth (ford-fig3-write-throughput-drop).
+    pub(crate) fn absorb(&mut self, profile: &Profile, now: u64, bytes: u64) -> u64 {
+        self.reads -= self.reads / 64;
+        let grains = bytes.div_ceil(profile.memory_grain) * profile.memory_grain;
+        let mut work = grains as f64 / profile.memory_write_bandwidth * 1000.0;
+        if !self.persistent.is_empty() {
+            work *= 1.0 + 7.0 * self.reads as f64 / 65536.0;
+        }
+        self.written_at = self.written_at.max(now) + work as u64;
+        self.written_at
+    }
+
+    /// The memory serves a read.
+    pub(crate) fn note_read(&mut self) {
+        self.reads += (65536 - self.reads) / 64;
+    }
+}

@@ -1,0 +1,80 @@
+//! Client processes and their threads.
+
+use std::collections::VecDeque;
+
+use farside_fabric::runtime::{Random, Runnable, Timers};
+use farside_fabric::{ClientId, Time, Worker};
+
+use crate::nic::Nics;
+
+/// A simulated client process, on a machine of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ProcessId(pub(crate) u32);
+
+pub(crate) struct Process {
+    pub(crate) client: ClientId,
+    pub(crate) alive: bool,
+    pub(crate) paused_until: u64,
+    /// Whether the adversary may strike it.
+    pub(crate) exposed: bool,
+    pub(crate) nics: Nics,
+    pub(crate) clock: Clock,
+}
+
+/// A machine's clock: nanoseconds, from virtual picoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Clock {
+    pub(crate) offset_ns: u64,
+    pub(crate) drift_ppb: i64,
+}
+
+impl Clock {
+    pub(crate) fn read(&self, ps: u64) -> Time {
+        let ns = ps / 1000;
+        let drift = (i128::from(ns) * i128::from(self.drift_ppb) / 1_000_000_000) as i64;
+        Time(self.offset_ns.saturating_add(ns).saturating_add_signed(drift))
+    }
+
+    /// A point in virtual time at which the clock shows at least `time`.
+    pub(crate) fn when(&self, time: Time) -> u64 {
+        let span = i128::from(time.0.saturating_sub(self.offset_ns));
+        let ns = span * 1_000_000_000 / (1_000_000_000 + i128::from(self.drift_ppb)) + 1;
+        u64::try_from(ns).unwrap_or(u64::MAX / 1000).min(u64::MAX / 1000) * 1000
+    }
+}
+
+/// What a thread does next.
+pub(crate) enum Work {
+    Task(Runnable),
+    /// The future that `block_on` waits for.
+    Main,
+}
+
+pub(crate) struct Thread {
+    pub(crate) process: u32,
+    pub(crate) queue: VecDeque<Work>,
+    /// Until when its core is busy.
+    pub(crate) cpu: u64,
+    /// Whether an event will run it.
+    pub(crate) scheduled: bool,
+    pub(crate) timers: Timers,
+    pub(crate) random: Random,
+    pub(crate) worker: Option<Worker>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_read_back_where_it_was_set() {
+        for drift_ppb in [-200_000, -7, 0, 13, 200_000] {
+            let clock = Clock { offset_ns: 12_345, drift_ppb };
+            for time in [0, 12_345, 99_999, 1_000_000_007, 10_000_000_000] {
+                let at = clock.when(Time(time));
+                assert!(clock.read(at) >= Time(time), "{drift_ppb} {time}");
+                assert!(clock.read(at.saturating_sub(5000)) <= Time(time.max(12_345)));
+            }
+        }
+    }
+}
