@@ -1,6 +1,7 @@
 //! Chores of this repository: `cargo xtask` lists them.
 
 mod cost;
+mod determinism;
 mod sanitize;
 mod setup;
 mod shell;
@@ -18,6 +19,11 @@ const CHORES: &[Chore] = &[
     ("test", "install what the tests need, then run all of them: this is what CI runs", test::run),
     ("cost", "count the instructions of a doorbell (needs valgrind)", cost::run),
     ("loom", "model-check the small concurrent pieces", test::loom),
+    (
+        "determinism",
+        "compare the simulator's digests in debug and release builds",
+        determinism::run,
+    ),
     (
         "sanitize",
         "run the fabric's tests under sanitizers (needs a nightly toolchain)",

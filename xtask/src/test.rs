@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 
-use crate::cost;
 use crate::setup::ensure_program;
 use crate::shell::{cargo, step};
+use crate::{cost, determinism};
 
 pub(crate) fn run() -> Result<()> {
     step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
@@ -14,6 +14,7 @@ pub(crate) fn run() -> Result<()> {
     step("docs", cargo(&docs).env("RUSTDOCFLAGS", "-D warnings"))?;
     step("tests", &mut cargo(&["test", "--workspace", "--locked"]))?;
     loom()?;
+    determinism::run()?;
     if ensure_program("valgrind", "valgrind") {
         cost::run()?;
     }

@@ -10,14 +10,11 @@ use farside_sim::Profile;
 pub(crate) enum FabricArg {
     Local,
     Shm,
-    Sim(SimProfile),
-}
-
-/// A profile as it was named.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct SimProfile {
-    pub(crate) profile: Profile,
-    persistent: bool,
+    /// By its profile, perhaps with persistent memory.
+    Sim {
+        name: &'static str,
+        persistent: bool,
+    },
 }
 
 impl FromStr for FabricArg {
@@ -39,7 +36,15 @@ impl FromStr for FabricArg {
         let profile = Profile::named(name).ok_or_else(|| {
             format!("no such profile; there are: {}, each also with +pm", profiles())
         })?;
-        Ok(FabricArg::Sim(SimProfile { profile, persistent: name.ends_with("+pm") }))
+        Ok(FabricArg::Sim { name: profile.name, persistent: name.ends_with("+pm") })
+    }
+}
+
+impl FabricArg {
+    /// The hardware to simulate, if it is to be simulated.
+    pub(crate) fn profile(self) -> Option<Profile> {
+        matches!(self, FabricArg::Sim { .. })
+            .then(|| Profile::named(&self.to_string()["sim:".len()..]).expect("checked when read"))
     }
 }
 
@@ -48,8 +53,8 @@ impl fmt::Display for FabricArg {
         match self {
             FabricArg::Local => f.write_str("local"),
             FabricArg::Shm => f.write_str("shm"),
-            FabricArg::Sim(sim) => {
-                write!(f, "sim:{}{}", sim.profile.name, if sim.persistent { "+pm" } else { "" })
+            FabricArg::Sim { name, persistent } => {
+                write!(f, "sim:{name}{}", if *persistent { "+pm" } else { "" })
             }
         }
     }

@@ -23,9 +23,9 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Measure a workload on a fabric
-    Bench(bench::BenchArgs),
+    Bench(Box<bench::BenchArgs>),
     /// Run simulated clusters under faults, seed by seed, and check what happened
-    Sim(sim::SimArgs),
+    Sim(Box<sim::SimArgs>),
     /// Check this machine for each fabric, and say what to do where something is missing
     Doctor(doctor::DoctorArgs),
     /// One client process of a benchmark; started by `farside bench`

@@ -105,6 +105,8 @@ struct Summary {
     aborted: u64,
     unknown: u64,
     faults: BTreeMap<&'static str, u64>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    probes: BTreeMap<&'static str, u64>,
     digest: String,
 }
 
@@ -125,6 +127,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
         aborted: 0,
         unknown: 0,
         faults: BTreeMap::new(),
+        probes: BTreeMap::new(),
         digest: String::new(),
     };
     let mut digest = 0u64;
@@ -142,6 +145,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
             print_seed(args, seed, result);
         }
     }
+    summary.probes = farside_fabric::probe::reached();
     summary.digest = format!("{digest:016x}");
     if args.json {
         println!("{}", serde_json::to_string(&summary)?);

@@ -65,7 +65,52 @@ fn bad_input_says_what_was_expected() {
     refuses(&["bench", "verbs", "--threads", "0"], "1..=256");
     refuses(&["bench", "verbs", "--compute", "2"], "--fabric shm");
     refuses(&["bench", "verbs", "--outstanding", "0"], "1..=1024");
+    refuses(&["bench", "verbs", "--fabric", "sim:connectx-9"], "there are: connectx-3");
+    refuses(&["sim", "--seeds", "5..5"], "A below B");
+    refuses(&["sim", "--seeds", "many"], "A..B");
+    refuses(&["sim", "--faults", "flood"], "there are: none, all, reorder");
+    refuses(&["sim", "--program", "none"], "write-after-read");
+    refuses(&["sim", "--trace"], "--trace needs");
     refuses(&["bench-client", "--segment", "/nowhere", "--number", "1"], "No such file");
+}
+
+#[test]
+fn simulated_benchmarks_repeat_exactly() {
+    let args = ["bench", "verbs", "--fabric", "sim:connectx-5", "--compute", "2", "--threads", "3"];
+    let args = [&args[..], &["--txns", "200", "--verb", "read", "--json"]].concat();
+    let (first, second) = (farside(&args), farside(&args));
+    assert_eq!(first.stdout, second.stdout);
+    let report = json(&first);
+    assert_eq!(report["simulated"], true);
+    assert_eq!(report["fabric"], "sim:connectx-5");
+}
+
+#[test]
+fn sim_reports_seeds_and_a_digest_that_repeats() {
+    let args = ["sim", "--seeds", "1..9", "--workload", "litmus", "--json"];
+    let report = json(&farside(&args));
+    assert_eq!((&report["seeds"], &report["ok"]), (&8.into(), &8.into()));
+    assert_eq!(report["failed"], serde_json::json!([]));
+    for field in ["committed", "aborted", "unknown"] {
+        assert!(report[field].is_number(), "{field}");
+    }
+    assert!(report["faults"]["tear"].as_u64().unwrap() > 0);
+    assert_eq!(report["digest"], json(&farside(&args))["digest"]);
+    let other = json(&farside(&["sim", "--seeds", "2..10", "--json"]));
+    assert_ne!(report["digest"], other["digest"]);
+}
+
+#[test]
+fn a_failing_seed_prints_a_command_that_replays_it() {
+    let output = farside(&["sim", "--seed", "3", "--program", "two-words", "--careless"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stdout);
+    let (_, command) = said.split_once("replay: farside ").expect("a command to replay it");
+    let command: Vec<_> = command.lines().next().unwrap().split(' ').collect();
+    let replayed = farside(&command);
+    assert_eq!(replayed.status.code(), Some(1));
+    let trace = String::from_utf8_lossy(&replayed.stdout);
+    assert!(trace.contains("WRITE") && trace.contains("FAILED"), "{trace}");
 }
 
 #[test]

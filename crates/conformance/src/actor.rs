@@ -234,7 +234,9 @@ async fn dekker(worker: &Worker, node: &Queue, job: &Job) -> Result<()> {
     for i in 1..=job.count {
         let missed = announce_and_look(worker, node, job.role, i, mine, other).await? < i;
         let mut round = worker.round();
-        round.to(node).write(mine + 64, &[u64::from(missed), i]);
+        // Two WRITEs: one of two words could tear, and did, in the simulator.
+        round.to(node).write(mine + 64, &[u64::from(missed)]);
+        round.to(node).write(mine + 72, &[i]);
         round.ring().await?;
         wait_for_peer(worker, node, other + 72, i).await?;
         let mut round = worker.round();

@@ -44,6 +44,7 @@ mod ids;
 pub mod link;
 pub mod local;
 pub mod memory;
+pub mod probe;
 pub mod runtime;
 mod services;
 pub mod shm;

@@ -47,7 +47,8 @@ impl Nics {
         bytes: u64,
     ) -> u64 {
         let on_wire = (bytes + profile.packet_overhead) as f64 / profile.bandwidth * 1000.0;
-        let work = message.max(on_wire as u64) + self.queue_miss(profile);
+        // Fetching connection state overlaps with moving the payload.
+        let work = (message + self.queue_miss(profile)).max(on_wire as u64);
         let port = queue as usize % self.ports.len();
         let port = &mut self.ports[port];
         let free = match engine {

@@ -74,7 +74,7 @@ const CONNECTX_4: Profile = Profile {
     medium: Medium::Dram,
     // One way through NICs, cables and a switch: what remains of a 2 µs round trip
     // (r2-table2-1-rdma-latency) beside PCIe and processing.
-    wire: 600 * NS,
+    wire: 725 * NS,
     // Not in the papers: small beside the wire.
     jitter: 40 * NS,
     // 100 Gbps (r2-table2-1-val-nic-bandwidth).
@@ -95,8 +95,9 @@ const CONNECTX_4: Profile = Profile {
     serve_on_chip: per_million(65.0),
     // 76 M/s empty RPCs per machine (r2-fig2-4-two-sided-rate).
     serve_call: per_million(38.0),
-    // About 1 µs of a NIC access is PCIe (rdpma-table2-3-pcie-latency), half of it at either end.
-    pcie_read: 500 * NS,
+    // About 1 µs of a NIC access is PCIe (rdpma-table2-3-pcie-latency): four crossings, of which the
+    // doorbell and the completion are the requester's.
+    pcie_read: 250 * NS,
     pcie_write: 250 * NS,
     // No on-chip memory is offered.
     on_chip_conflict: 0,
@@ -144,8 +145,9 @@ const CONNECTX_5: Profile = Profile {
     serve_call: per_million(110.0 * 76.0 / 130.0),
     // 256 KB open to applications (sherman-setup-onchip-memory).
     on_chip_bytes: 256 << 10,
-    // Atomics on one word use one of the NIC's 16 processing units at a time.
-    on_chip_conflict: per_million(110.0 / 16.0),
+    // Atomics on one word use one processing unit at a time, of eight that make up the rate
+    // (an assumption: the papers do not say how many there are).
+    on_chip_conflict: per_million(110.0 / 8.0),
     cached_queues: 1024,
     ..CONNECTX_4
 };

@@ -85,7 +85,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
 
 impl BenchArgs {
     fn seconds(&self) -> f64 {
-        let usual = if matches!(self.fabric, FabricArg::Sim(_)) { 0.01 } else { 10.0 };
+        let usual = if self.fabric.profile().is_some() { 0.01 } else { 10.0 };
         self.seconds.unwrap_or(usual)
     }
 

@@ -6,7 +6,6 @@ use serde::Serialize;
 use super::BenchArgs;
 use super::measure::{Sample, histogram};
 use super::verbs::{Spec, Verb};
-use crate::fabric_arg::FabricArg;
 
 #[derive(Serialize)]
 pub(super) struct Report {
@@ -57,7 +56,7 @@ impl Report {
         Report {
             workload: "verbs",
             fabric: args.fabric.to_string(),
-            simulated: matches!(args.fabric, FabricArg::Sim(_)),
+            simulated: args.fabric.profile().is_some(),
             compute: args.compute,
             threads: args.threads(),
             seed: args.seed,
@@ -72,8 +71,9 @@ impl Report {
         }
         let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         println!(
-            "verbs on {}, {} with {}",
+            "verbs on {}{}, {} with {}",
             self.fabric,
+            if self.simulated { " (simulated)" } else { "" },
             plural(self.compute.into(), "process").replace("processs", "processes"),
             plural(self.threads, "thread") + if self.compute > 1 { " each" } else { "" },
         );

@@ -68,7 +68,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<ExitCode> {
     );
     let mut clients = match args.fabric {
         FabricArg::Shm => Some(Clients::start(args.compute, args.threads())?),
-        FabricArg::Local | FabricArg::Sim(_) => None,
+        FabricArg::Local | FabricArg::Sim { .. } => None,
     };
     let progress = std::io::stderr().is_terminal() && !args.json;
     let mut lines = Vec::new();
@@ -82,10 +82,10 @@ pub(super) fn run(args: &BenchArgs) -> Result<ExitCode> {
                 spec.bytes
             );
         }
-        let samples = match (&mut clients, args.fabric) {
+        let samples = match (&mut clients, args.fabric.profile()) {
             (Some(clients), _) => clients.measure(spec)?,
-            (None, FabricArg::Sim(sim)) => run_simulated(sim.profile, args.compute, spec)?,
-            (None, _) => run_here(spec)?,
+            (None, Some(profile)) => run_simulated(profile, args.compute, spec)?,
+            (None, None) => run_here(spec)?,
         };
         lines.push(Line::new(spec, &samples));
     }
@@ -100,9 +100,8 @@ fn specs(args: &BenchArgs) -> Result<Vec<Spec>> {
     for bytes in &args.bytes {
         let fine = *bytes > 0 && bytes.is_multiple_of(8) && *bytes as u64 <= MAX_VERB_BYTES;
         ensure!(fine, "--bytes {bytes}: expected a multiple of 8 up to {MAX_VERB_BYTES}");
-        let simulated = matches!(args.fabric, FabricArg::Sim(_));
         ensure!(
-            !simulated || *bytes <= 16 << 10,
+            args.fabric.profile().is_none() || *bytes <= 16 << 10,
             "--bytes {bytes}: at most 16384 in the simulator"
         );
     }

@@ -111,6 +111,7 @@ fn post(slot: &mut Slot) {
     while let Some(bell) = slot.bells.get(number) {
         let queue = bell.queue();
         if queue.broken.get() {
+            crate::probe!("posted on a broken queue");
             slot.fail(number, FabricError::Broken(queue.node));
         } else {
             match queue.link.post(Bell { slot, number }) {

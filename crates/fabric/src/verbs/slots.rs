@@ -192,6 +192,7 @@ impl<'a> Completer<'a> {
             return;
         }
         if held.abandoned {
+            crate::probe!("a round landed after its task was gone");
             held.give_back();
         } else if let Some(waker) = held.waker.take() {
             waker.wake();

@@ -1,0 +1,335 @@
+//! Predictions: locks under skew (`sherman` Figs. 2 and 16). Nothing in the hardware model was fitted
+//! to these figures; the locks are programmed as the paper describes them (§3.2.2, §4.3).
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use farside_fabric::{Queue, Worker};
+use farside_sim::{Faults, Profile, Sim};
+
+const LOCKS: u64 = 10_240;
+/// A cache line that moves from one core to another: what local locks cost.
+const LINE: Duration = Duration::from_nanos(100);
+/// How often in a row a lock is handed over within a compute server.
+const MAX_HANDOVERS: u32 = 4;
+
+#[derive(Clone, Copy)]
+struct Experiment {
+    machines: usize,
+    threads: usize,
+    skew: f64,
+    on_chip: bool,
+    local: Local,
+}
+
+/// The lock tables of a compute server.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Local {
+    /// None: every thread retries remotely.
+    None,
+    /// One thread per server and lock goes remote, the others spin.
+    Table,
+    /// They wait in line.
+    Queue,
+    /// And the lock is handed to the next in line.
+    Handover,
+}
+
+struct Measured {
+    mops: f64,
+    p50: f64,
+    p99: f64,
+}
+
+/// Zipf by inversion: the rank of a random number.
+fn zipf(skew: f64) -> Rc<Vec<f64>> {
+    let weights = (1..=LOCKS).map(|rank| (rank as f64).powf(-skew));
+    let mut sum = 0.0;
+    let cumulated: Vec<f64> = weights
+        .map(|weight| {
+            sum += weight;
+            sum
+        })
+        .collect();
+    Rc::new(cumulated.into_iter().map(|share| share / sum).collect())
+}
+
+fn draw(worker: &Worker, shares: &[f64]) -> u64 {
+    let random = worker.random() as f64 / u64::MAX as f64;
+    let rank = shares.partition_point(|share| *share < random) as u64;
+    // Hot locks lie anywhere.
+    rank.min(LOCKS - 1) * 7919 % LOCKS
+}
+
+impl Experiment {
+    fn run(self) -> Measured {
+        let sim = Sim::new(Profile::named("connectx-5").unwrap(), 1, Faults::none());
+        let node = sim.add_node(1 << 20);
+        let shares = zipf(self.skew);
+        let base = if self.on_chip { 1 << 20 } else { 0 };
+        let measuring = Rc::new(Cell::new(false));
+        let latencies = Rc::new(RefCell::new(Vec::new()));
+        let mut clients = Vec::new();
+        for machine in 0..self.machines {
+            let process = sim.add_process();
+            let table = Rc::new(Table::default());
+            for _ in 0..self.threads {
+                let worker = sim.add_thread(process);
+                let queue = sim.connect(process, &worker, node).unwrap();
+                let client = Client {
+                    worker: worker.clone(),
+                    queue,
+                    id: machine as u64 + 1,
+                    table: Rc::clone(&table),
+                    shares: Rc::clone(&shares),
+                    base,
+                };
+                let (measuring, latencies) = (Rc::clone(&measuring), Rc::clone(&latencies));
+                clients.push(worker.spawn(async move {
+                    loop {
+                        let start = client.worker.now();
+                        client.lock_and_unlock(self).await;
+                        if measuring.get() {
+                            latencies.borrow_mut().push(client.worker.now() - start);
+                        }
+                    }
+                }));
+            }
+        }
+        let process = sim.add_process();
+        let observer = sim.add_thread(process);
+        let span = Duration::from_millis(20);
+        observer.block_on(async {
+            observer.sleep(Duration::from_millis(3)).await;
+            measuring.set(true);
+            observer.sleep(span).await;
+        });
+        let mut latencies = latencies.take();
+        latencies.sort();
+        let at = |share: f64| {
+            latencies[(latencies.len() as f64 * share) as usize].as_nanos() as f64 / 1e3
+        };
+        let mops = latencies.len() as f64 / span.as_secs_f64() / 1e6;
+        Measured { mops, p50: at(0.5), p99: at(0.99) }
+    }
+}
+
+struct Client {
+    worker: Worker,
+    queue: Queue,
+    id: u64,
+    table: Rc<Table>,
+    shares: Rc<Vec<f64>>,
+    base: u64,
+}
+
+impl Client {
+    async fn lock_and_unlock(&self, experiment: Experiment) {
+        let lock = draw(&self.worker, &self.shares);
+        let handed = self.table.enter(&self.worker, lock, experiment.local).await;
+        if !handed {
+            self.lock_remotely(lock).await;
+        }
+        if experiment.local == Local::Handover && self.table.hand_over(lock) {
+            return;
+        }
+        self.unlock_remotely(lock).await;
+        self.table.leave(lock, experiment.local);
+    }
+
+    async fn lock_remotely(&self, lock: u64) {
+        loop {
+            let mut round = self.worker.round();
+            let old = round.to(&self.queue).cas(self.base + lock * 8, 0, self.id);
+            if round.ring().await.unwrap()[old] == 0 {
+                return;
+            }
+        }
+    }
+
+    async fn unlock_remotely(&self, lock: u64) {
+        let mut round = self.worker.round();
+        round.to(&self.queue).faa(self.base + lock * 8, self.id.wrapping_neg());
+        round.ring().await.unwrap();
+    }
+}
+
+/// The local lock table of a compute server.
+#[derive(Default)]
+struct Table {
+    held: RefCell<HashMap<u64, Entry>>,
+}
+
+#[derive(Default)]
+struct Entry {
+    held: bool,
+    handed_over: u32,
+    spinning: u32,
+    /// Set for the one at the head of the line: whether the remote lock comes with it.
+    turn: Option<bool>,
+    waiting: VecDeque<(u64, Waker)>,
+    tickets: u64,
+}
+
+impl Table {
+    /// Takes the local lock; `true` if the remote one came with it.
+    async fn enter(&self, worker: &Worker, lock: u64, local: Local) -> bool {
+        match local {
+            Local::None => false,
+            Local::Table => {
+                self.entry(lock).spinning += 1;
+                loop {
+                    // All who spin pull the lock's cache line back and forth.
+                    let spinning = self.entry(lock).spinning;
+                    worker.sleep(LINE * spinning).await;
+                    let mut entry = self.entry(lock);
+                    if !std::mem::replace(&mut entry.held, true) {
+                        entry.spinning -= 1;
+                        return false;
+                    }
+                }
+            }
+            Local::Queue | Local::Handover => {
+                worker.sleep(LINE).await;
+                let handed = self.stand_in_line(lock).await;
+                worker.sleep(LINE).await;
+                handed
+            }
+        }
+    }
+
+    async fn stand_in_line(&self, lock: u64) -> bool {
+        let mut mine = None;
+        poll_fn(|cx| {
+            let mut entry = self.entry(lock);
+            match mine {
+                None if !entry.held => {
+                    entry.held = true;
+                    Poll::Ready(false)
+                }
+                None => {
+                    entry.tickets += 1;
+                    let ticket = entry.tickets;
+                    mine = Some(ticket);
+                    entry.waiting.push_back((ticket, cx.waker().clone()));
+                    Poll::Pending
+                }
+                Some(ticket) => match (entry.turn, entry.waiting.front()) {
+                    (Some(handed), Some((first, _))) if *first == ticket => {
+                        entry.turn = None;
+                        entry.waiting.pop_front();
+                        Poll::Ready(handed)
+                    }
+                    _ => Poll::Pending,
+                },
+            }
+        })
+        .await
+    }
+
+    /// Gives lock and turn to the next in line; `false` if there is none, or it is others' turn.
+    fn hand_over(&self, lock: u64) -> bool {
+        let mut entry = self.entry(lock);
+        if entry.waiting.is_empty() || entry.handed_over >= MAX_HANDOVERS {
+            entry.handed_over = 0;
+            return false;
+        }
+        entry.handed_over += 1;
+        entry.call_next(true);
+        true
+    }
+
+    fn leave(&self, lock: u64, local: Local) {
+        if local == Local::None {
+            return;
+        }
+        let mut entry = self.entry(lock);
+        if entry.waiting.is_empty() {
+            entry.held = false;
+        } else {
+            entry.call_next(false);
+        }
+    }
+
+    fn entry(&self, lock: u64) -> std::cell::RefMut<'_, Entry> {
+        std::cell::RefMut::map(self.held.borrow_mut(), |held| held.entry(lock).or_default())
+    }
+}
+
+impl Entry {
+    fn call_next(&mut self, handed: bool) {
+        self.turn = Some(handed);
+        if let Some((_, waker)) = self.waiting.front() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// A prediction within 30 % of the paper.
+#[track_caller]
+fn predicts(what: &str, measured: f64, expected: f64) {
+    println!("{what}: {measured:.2} predicted, {expected:.2} in the paper");
+    let off = (measured / expected - 1.0).abs();
+    assert!(off <= 0.30, "{what}: {measured:.2} predicted, {expected:.2} in the paper");
+}
+
+/// A prediction that goes in the paper's direction, but too far: `docs/simulator.md` says by how much
+/// and what may be missing in the model.
+#[track_caller]
+fn overrates(what: &str, measured: f64, expected: f64) {
+    println!("{what}: {measured:.2} predicted, {expected:.2} in the paper (overrated)");
+    assert!(measured > expected * 1.3, "{what}: {measured:.2} is a good prediction now, say so");
+    assert!(
+        measured < expected * 2.5,
+        "{what}: {measured:.2} predicted, {expected:.2} in the paper"
+    );
+}
+
+/// Fig. 16: what each technique brings, with 176 threads and Zipf 0.99.
+#[test]
+fn hierarchical_locks_bring_what_the_paper_measured() {
+    let plain =
+        Experiment { machines: 8, threads: 22, skew: 0.99, on_chip: false, local: Local::None };
+    let host = plain.run();
+    let on_chip = Experiment { on_chip: true, ..plain };
+    let chip = on_chip.run();
+    let table = Experiment { local: Local::Table, ..on_chip }.run();
+    let queue = Experiment { local: Local::Queue, ..on_chip }.run();
+    let handover = Experiment { local: Local::Handover, ..on_chip }.run();
+    for (name, it) in [
+        ("host", &host),
+        ("on-chip", &chip),
+        ("table", &table),
+        ("queue", &queue),
+        ("handover", &handover),
+    ] {
+        println!("{name:<9} {:7.3} M/s  p50 {:7.1} µs  p99 {:8.1} µs", it.mops, it.p50, it.p99);
+    }
+    predicts("on-chip, throughput", chip.mops / host.mops, 2.89);
+    predicts("on-chip, p50", host.p50 / chip.p50, 3.01);
+    predicts("on-chip, p99", host.p99 / chip.p99, 2.88);
+    overrates("local tables, throughput", table.mops / chip.mops, 3.85);
+    predicts("local tables, p50", chip.p50 / table.p50, 5.39);
+    predicts("local tables, p99", chip.p99 / table.p99, 3.65);
+    overrates("handover, throughput", handover.mops / queue.mops, 2.34);
+    overrates("handover, p99", queue.p99 / handover.p99, 3.19);
+}
+
+/// Fig. 2: throughput collapses and latency grows with the skew.
+#[test]
+fn locks_collapse_under_skew() {
+    let at = |skew| {
+        Experiment { machines: 7, threads: 22, skew, on_chip: false, local: Local::None }.run()
+    };
+    let (uniform, skewed) = (at(0.0), at(0.99));
+    println!(
+        "uniform {:.2} M/s p99 {:.1}, skewed {:.2} M/s p99 {:.1}",
+        uniform.mops, uniform.p99, skewed.mops, skewed.p99
+    );
+    assert!(skewed.mops < uniform.mops / 10.0);
+    assert!(skewed.p99 > uniform.p99 * 10.0);
+}
