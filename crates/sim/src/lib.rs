@@ -41,6 +41,7 @@ mod adversary;
 mod control;
 mod delivery;
 mod digest;
+mod effects;
 mod event;
 mod faults;
 mod flight;
