@@ -37,6 +37,7 @@
 //! | `memory` | words of memory, and verbs executed on them |
 //! | [`local`] | backend: memory of this process |
 //! | [`shm`] | backend: a mapping shared between processes |
+//! | [`tcp`] | backend: memory nodes on any network, and the node itself |
 
 pub mod contracts;
 mod error;
@@ -49,6 +50,7 @@ pub mod runtime;
 mod services;
 pub mod shm;
 mod sync;
+pub mod tcp;
 mod verbs;
 
 pub use error::{FabricError, Refusal, Result};

@@ -4,11 +4,13 @@ mod local;
 mod process;
 mod shm;
 mod sim;
+mod tcp;
 
 pub use local::LocalBed;
 pub use process::{ACTOR, act, start as start_process};
 pub use shm::ShmBed;
 pub use sim::SimBed;
+pub use tcp::{NODE, TcpBed, be_node};
 
 use anyhow::{Result, bail};
 use farside_sim::Faults;
@@ -16,13 +18,15 @@ use farside_sim::Faults;
 use crate::bed::Bed;
 
 /// The backends that have a bed.
-pub const FABRICS: &[&str] = &["local", "shm", "sim:PROFILE"];
+pub const FABRICS: &[&str] = &["local", "shm", "tcp", "sim:PROFILE"];
 
-/// A fresh bed of a backend. `program` starts an actor when its first argument is [`ACTOR`].
+/// A fresh bed of a backend. `program` is an actor when its first argument is [`ACTOR`], and a memory
+/// node when it is [`NODE`].
 pub fn fresh(fabric: &str, program: &std::path::Path) -> Result<Box<dyn Bed>> {
     Ok(match fabric {
         "local" => Box::new(LocalBed::new()?),
         "shm" => Box::new(ShmBed::new(program)?),
+        "tcp" => Box::new(TcpBed::new(program)?),
         sim if sim.starts_with("sim:") => {
             Box::new(SimBed::new(&sim["sim:".len()..], 1, Faults::order())?)
         }

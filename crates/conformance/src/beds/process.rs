@@ -42,11 +42,14 @@ pub fn act(args: &[String]) -> Result<()> {
 }
 
 fn queues(connect: &str, client: ClientId, worker: &Worker) -> Result<Vec<Queue>> {
-    let Some(("shm", paths)) = connect.split_once(':') else {
-        bail!("'{connect}' is not a way to connect");
-    };
-    let client = attach(paths, client)?;
-    (0..NODES).map(|node| Ok(client.connect(worker, NodeId(node))?)).collect()
+    match connect.split_once(':') {
+        Some(("shm", paths)) => {
+            let client = attach(paths, client)?;
+            (0..NODES).map(|node| Ok(client.connect(worker, NodeId(node))?)).collect()
+        }
+        Some(("tcp", addresses)) => super::tcp::queues(addresses, client, worker),
+        _ => bail!("'{connect}' is not a way to connect"),
+    }
 }
 
 fn attach(paths: &str, client: ClientId) -> Result<Client> {

@@ -1,0 +1,148 @@
+//! The bed of `tcp`: memory nodes and actors are processes.
+
+use std::cell::{Cell, RefCell};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use farside_fabric::tcp::{Client, Node, NodeOptions, Options, Stop};
+use farside_fabric::{ClientId, NodeId, Queue, Worker};
+
+use super::process;
+use crate::actor::Job;
+use crate::bed::{Actor, Bed, NODE_BYTES, NODES, service};
+
+/// The first argument of a program that is to be a memory node; then comes its address.
+pub const NODE: &str = "conformance-node";
+
+/// Memory nodes in processes of their own.
+#[derive(Debug)]
+pub struct TcpBed {
+    worker: Worker,
+    nodes: Vec<RefCell<NodeProcess>>,
+    client: Client,
+    next_client: Cell<u64>,
+    program: PathBuf,
+    /// What actors and the case connect to: the nodes, or something between.
+    addresses: Vec<SocketAddr>,
+}
+
+#[derive(Debug)]
+struct NodeProcess {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl NodeProcess {
+    fn start(program: &Path, address: SocketAddr) -> Result<Self> {
+        let mut child = Command::new(program)
+            .args([NODE, &address.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("starting a node from {}", program.display()))?;
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut line)?;
+        let address = line.trim().parse().with_context(|| format!("a node said '{line}'"))?;
+        Ok(NodeProcess { child, address })
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl TcpBed {
+    /// A fresh one, whose nodes and actors are started from `program`.
+    pub fn new(program: &Path) -> Result<Self> {
+        Self::through(program, |address| Ok(address))
+    }
+
+    /// One in which everybody connects through whatever `between` puts in front of a node.
+    pub fn through(
+        program: &Path,
+        mut between: impl FnMut(SocketAddr) -> Result<SocketAddr>,
+    ) -> Result<Self> {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let nodes: Vec<_> = (0..NODES)
+            .map(|_| Ok(RefCell::new(NodeProcess::start(program, any)?)))
+            .collect::<Result<_>>()?;
+        let addresses: Vec<_> =
+            nodes.iter().map(|node| between(node.borrow().address)).collect::<Result<_>>()?;
+        let client = Client::new(ClientId(1), addresses.clone(), Options::default());
+        Ok(TcpBed {
+            worker: Worker::new(1),
+            nodes,
+            client,
+            next_client: Cell::new(2),
+            program: program.into(),
+            addresses,
+        })
+    }
+}
+
+impl Bed for TcpBed {
+    fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
+    fn connect(&self, node: NodeId) -> farside_fabric::Result<Queue> {
+        self.client.connect(&self.worker, node)
+    }
+
+    fn client(&self) -> ClientId {
+        self.client.id()
+    }
+
+    fn spawn(&self, job: Job, client: Option<ClientId>) -> Result<Box<dyn Actor>> {
+        let client = client.unwrap_or_else(|| {
+            self.next_client.set(self.next_client.get() + 1);
+            ClientId(self.next_client.get())
+        });
+        let addresses: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
+        process::start(&self.program, &format!("tcp:{}", addresses.join(",")), client, job)
+    }
+
+    fn kill_node(&self, node: NodeId) -> Result<()> {
+        self.nodes[node.0 as usize].borrow_mut().kill();
+        Ok(())
+    }
+
+    fn restart_node(&self, node: NodeId) -> Result<bool> {
+        let mut process = self.nodes[node.0 as usize].borrow_mut();
+        let address = process.address;
+        *process = NodeProcess::start(&self.program, address)?;
+        Ok(true)
+    }
+}
+
+/// The whole life of a node process; `args` are those behind [`NODE`].
+pub fn be_node(args: &[String]) -> Result<()> {
+    let [address] = args else { bail!("a node needs an ADDRESS") };
+    // Whatever becomes of the test, this process does not outlive it.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    let options =
+        NodeOptions { listen: address.parse()?, memory_bytes: NODE_BYTES, ..NodeOptions::default() };
+    let node = Node::bind(options)?;
+    service::offer(&node.services());
+    println!("{}", node.address()?);
+    node.run(&Stop::new()?, |_| {})?;
+    Ok(())
+}
+
+/// The queues of an actor.
+pub(super) fn queues(addresses: &str, client: ClientId, worker: &Worker) -> Result<Vec<Queue>> {
+    let addresses = addresses.split(',').map(str::parse).collect::<Result<Vec<_>, _>>()?;
+    let client = Client::new(client, addresses, Options::default());
+    (0..NODES).map(|node| Ok(client.connect(worker, NodeId(node))?)).collect()
+}

@@ -1,0 +1,83 @@
+//! One connection of a node.
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
+
+use super::super::client::Farewell;
+use super::super::handshake::{Challenge, Hello};
+use super::super::stream::{Inbox, Outbox};
+use super::super::wire::Kind;
+
+/// An answer is not taken: how many bytes may wait before nothing more of this client is executed.
+const MAX_WAITING: usize = 8 << 20;
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) stream: TcpStream,
+    pub(super) peer: SocketAddr,
+    pub(super) number: u64,
+    pub(super) stage: Stage,
+    pub(super) inbox: Inbox,
+    pub(super) outbox: Outbox,
+    /// Since when a frame, an answer or the handshake is unfinished.
+    pub(super) unfinished: Option<Instant>,
+    /// What epoll watches it for.
+    pub(super) watched: Watch,
+    /// Said goodbye: closed once that is sent.
+    pub(super) leaving: bool,
+}
+
+/// How far a connection has got.
+#[derive(Debug)]
+pub(super) enum Stage {
+    Stranger,
+    Challenged { hello: Hello, challenge: Challenge },
+    Client(u64),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Watch {
+    pub(super) input: bool,
+    pub(super) output: bool,
+}
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream, peer: SocketAddr, number: u64, now: Instant) -> Self {
+        Connection {
+            stream,
+            peer,
+            number,
+            stage: Stage::Stranger,
+            inbox: Inbox::new(),
+            outbox: Outbox::default(),
+            unfinished: Some(now),
+            watched: Watch { input: true, output: false },
+            leaving: false,
+        }
+    }
+
+    pub(super) fn client(&self) -> Option<u64> {
+        match self.stage {
+            Stage::Client(client) => Some(client),
+            _ => None,
+        }
+    }
+
+    /// Whether it takes its answers fast enough to be given more.
+    pub(super) fn keeps_up(&self) -> bool {
+        self.outbox.len() < MAX_WAITING
+    }
+
+    pub(super) fn say_goodbye(&mut self, code: Farewell, why: &str) {
+        self.outbox.frame(Kind::Goodbye, |out| {
+            out.extend_from_slice(&(code as u64).to_le_bytes());
+            out.extend_from_slice(&why.as_bytes()[..why.len().min(256)]);
+        });
+        self.leaving = true;
+    }
+
+    /// What epoll should watch it for now.
+    pub(super) fn wanted(&self) -> Watch {
+        Watch { input: !self.leaving && self.keeps_up(), output: !self.outbox.is_empty() }
+    }
+}

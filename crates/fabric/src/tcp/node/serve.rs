@@ -1,0 +1,464 @@
+//! The loop of a node: sockets in, memory, sockets out.
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::super::auth::{Side, nonce};
+use super::super::client::Farewell;
+use super::super::handshake::{Challenge, Hello, MAX_HANDSHAKE, Welcome, is_proven, proof};
+use super::super::stream::Look;
+use super::super::wire::{
+    Kind, MAX_BODY, Malformed, PROTOCOL_VERSION, check_doorbell, put_words, take_verb, words_in,
+};
+use super::connection::{Connection, Stage, Watch};
+use super::{Limits, Node, NodeEvent, Stop};
+use crate::link::Op;
+use crate::memory::{WORD, load_words, store_words};
+use crate::sync::Ordering;
+use crate::{ClientId, FabricError, NodeId, Result};
+
+const LISTENER: u64 = u64::MAX;
+const STOP: u64 = u64::MAX - 1;
+
+/// How long after the last work the thread goes on looking without sleeping.
+const SPIN: Duration = Duration::from_micros(300);
+
+/// How often connections are looked at for stalls.
+const ROUNDS: Duration = Duration::from_millis(500);
+
+/// Connections that are looked at directly while there is work, without asking the kernel which.
+const HOT: usize = 16;
+
+pub(super) struct Serving<'s, F> {
+    node: Node,
+    stop: &'s Stop,
+    tell: F,
+    epoll: OwnedFd,
+    connections: Vec<Option<Connection>>,
+    /// Numbers of connections that had work lately.
+    hot: Vec<usize>,
+    count: usize,
+    next_number: u64,
+    fenced: HashSet<u64>,
+    limits: Limits,
+    next_rounds: Instant,
+}
+
+/// What becomes of a connection.
+enum Fate {
+    Stays { worked: bool },
+    Closes { why: Option<String> },
+}
+
+impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
+    pub(super) fn new(node: Node, stop: &'s Stop, tell: F) -> Result<Self> {
+        let failed = |e: rustix::io::Errno| FabricError::setup("setting up epoll", e);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let data = EventData::new_u64(LISTENER);
+        epoll::add(&epoll, &node.listener, data, EventFlags::IN).map_err(failed)?;
+        epoll::add(&epoll, &*stop.wake, EventData::new_u64(STOP), EventFlags::IN).map_err(failed)?;
+        Ok(Serving {
+            limits: Limits { memory_bytes: node.options.memory_bytes },
+            node,
+            stop,
+            tell,
+            epoll,
+            connections: Vec::new(),
+            hot: Vec::new(),
+            count: 0,
+            next_number: 1,
+            fenced: HashSet::new(),
+            next_rounds: Instant::now() + ROUNDS,
+        })
+    }
+
+    pub(super) fn run(mut self) -> Result<()> {
+        let mut events = Vec::with_capacity(256);
+        let mut last_work = Instant::now();
+        let mut turns = 0u32;
+        while !self.stop.is_asked() {
+            let now = Instant::now();
+            let spinning = now - last_work < SPIN;
+            let mut worked = spinning && self.serve_hot(now);
+            turns = turns.wrapping_add(1);
+            // The kernel is asked now and then while hot connections keep this thread busy.
+            if !spinning || self.hot.is_empty() || turns.is_multiple_of(16) {
+                let wait = if spinning { Duration::ZERO } else { self.next_rounds.saturating_duration_since(now) };
+                self.wait(&mut events, wait)?;
+                for event in events.drain(..) {
+                    let event: epoll::Event = event;
+                    worked |= self.happened(event.data.u64(), now);
+                }
+            }
+            if worked {
+                last_work = Instant::now();
+            } else if spinning && turns.is_multiple_of(8) {
+                // With more threads than cores the clients may need ours.
+                std::thread::yield_now();
+            }
+            if now >= self.next_rounds {
+                self.look_for_stalls(now);
+                self.next_rounds = now + ROUNDS;
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self, events: &mut Vec<epoll::Event>, span: Duration) -> Result<()> {
+        let span = rustix::event::Timespec {
+            tv_sec: span.as_secs() as _,
+            tv_nsec: span.subsec_nanos() as _,
+        };
+        events.clear();
+        let spare = rustix::buffer::spare_capacity(events);
+        match epoll::wait(&self.epoll, spare, Some(&span)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(FabricError::setup("waiting for connections", error)),
+        }
+    }
+
+    fn happened(&mut self, what: u64, now: Instant) -> bool {
+        match what {
+            LISTENER => self.accept(now),
+            STOP => {}
+            number => {
+                let number = number as usize;
+                if self.connections.get(number).is_some_and(Option::is_some) {
+                    self.heat(number);
+                    return self.serve(number, now);
+                }
+            }
+        }
+        true
+    }
+
+    fn heat(&mut self, number: usize) {
+        if !self.hot.contains(&number) {
+            if self.hot.len() == HOT {
+                self.hot.remove(0);
+            }
+            self.hot.push(number);
+        }
+    }
+
+    fn serve_hot(&mut self, now: Instant) -> bool {
+        let mut worked = false;
+        for position in (0..self.hot.len()).rev() {
+            let number = self.hot[position];
+            if self.connections[number].is_some() {
+                worked |= self.serve(number, now);
+            } else {
+                self.hot.remove(position);
+            }
+        }
+        worked
+    }
+
+    fn accept(&mut self, now: Instant) {
+        for _ in 0..64 {
+            let Ok((stream, peer)) = self.node.listener.accept() else { return };
+            if self.count >= self.node.options.max_connections {
+                let why = format!("there are {} connections already", self.count);
+                (self.tell)(NodeEvent::Refused { peer, why });
+                continue;
+            }
+            if stream.set_nonblocking(true).is_err() || stream.set_nodelay(true).is_err() {
+                continue;
+            }
+            let free = self.connections.iter().position(Option::is_none);
+            let number = free.unwrap_or_else(|| {
+                self.connections.push(None);
+                self.connections.len() - 1
+            });
+            let data = EventData::new_u64(number as u64);
+            if epoll::add(&self.epoll, &stream, data, EventFlags::IN).is_ok() {
+                let connection = Connection::new(stream, peer, self.next_number, now);
+                self.connections[number] = Some(connection);
+                self.next_number += 1;
+                self.count += 1;
+            }
+        }
+    }
+
+    /// Reads once, executes what is there, writes once; `true` if there was anything to do.
+    fn serve(&mut self, number: usize, now: Instant) -> bool {
+        let mut connection = self.connections[number].take().expect("looked up by the caller");
+        match self.exchange(&mut connection, now) {
+            Fate::Stays { worked } => {
+                let wanted = connection.wanted();
+                if wanted != connection.watched {
+                    self.watch(number, &mut connection, wanted);
+                }
+                self.connections[number] = Some(connection);
+                worked
+            }
+            Fate::Closes { why } => {
+                self.close(&connection, why);
+                true
+            }
+        }
+    }
+
+    fn watch(&self, number: usize, connection: &mut Connection, wanted: Watch) {
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN, wanted.input);
+        flags.set(EventFlags::OUT, wanted.output);
+        let data = EventData::new_u64(number as u64);
+        if epoll::modify(&self.epoll, &connection.stream, data, flags).is_ok() {
+            connection.watched = wanted;
+        }
+    }
+
+    /// The stream itself is closed when the connection is dropped.
+    fn close(&mut self, connection: &Connection, why: Option<String>) {
+        self.count -= 1;
+        let _ = epoll::delete(&self.epoll, &connection.stream);
+        if let Some(why) = why {
+            (self.tell)(NodeEvent::Refused { peer: connection.peer, why });
+        }
+    }
+
+    fn exchange(&mut self, connection: &mut Connection, now: Instant) -> Fate {
+        let mut worked = false;
+        if !connection.leaving && connection.keeps_up() {
+            match connection.inbox.fill(&mut connection.stream) {
+                Look::Some => worked = true,
+                Look::Nothing => {}
+                Look::Gone => return Fate::Closes { why: None },
+            }
+        }
+        if worked || connection.inbox.is_partial() {
+            if let Err(why) = self.execute_frames(connection) {
+                let why = why.to_string();
+                connection.say_goodbye(Farewell::Denied, &why);
+                let _ = connection.outbox.drain(&mut connection.stream);
+                return Fate::Closes { why: Some(why) };
+            }
+        }
+        if !connection.outbox.is_empty() {
+            match connection.outbox.drain(&mut connection.stream) {
+                Look::Some => worked = true,
+                Look::Nothing => {}
+                Look::Gone => return Fate::Closes { why: None },
+            }
+        }
+        if connection.leaving && connection.outbox.is_empty() {
+            return Fate::Closes { why: None };
+        }
+        let unfinished = connection.client().is_none()
+            || connection.inbox.is_partial()
+            || !connection.outbox.is_empty();
+        connection.unfinished = match (unfinished, connection.unfinished) {
+            (false, _) => None,
+            (true, Some(since)) if !worked || connection.client().is_none() => Some(since),
+            (true, _) => Some(now),
+        };
+        Fate::Stays { worked }
+    }
+
+    fn look_for_stalls(&mut self, now: Instant) {
+        for number in 0..self.connections.len() {
+            let Some(connection) = &self.connections[number] else { continue };
+            let limit = match connection.stage {
+                Stage::Client(_) => self.node.options.stall_timeout,
+                _ => self.node.options.handshake_timeout,
+            };
+            if connection.unfinished.is_some_and(|since| now - since > limit) {
+                let connection = self.connections[number].take().expect("seen above");
+                let why = format!("it did not finish what it began within {limit:?}");
+                self.close(&connection, Some(why));
+            }
+        }
+    }
+
+    fn execute_frames(&mut self, connection: &mut Connection) -> Result<(), Malformed> {
+        // Taken apart, so that a frame can be borrowed from one while the other is written.
+        let mut inbox = std::mem::replace(&mut connection.inbox, super::super::stream::Inbox::new());
+        let mut result = Ok(());
+        while !connection.leaving && connection.keeps_up() {
+            let most = if connection.client().is_some() { MAX_BODY } else { MAX_HANDSHAKE };
+            match inbox.frame(most) {
+                Ok(Some((kind, body))) => {
+                    result = self.execute(connection, kind, body);
+                    if result.is_err() {
+                        break;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        connection.inbox = inbox;
+        result
+    }
+
+    fn execute(&mut self, connection: &mut Connection, kind: Kind, body: &[u8]) -> Result<(), Malformed> {
+        match (&connection.stage, kind) {
+            (Stage::Stranger, Kind::Hello) => self.challenge(connection, body),
+            (Stage::Challenged { .. }, Kind::Proof) => self.welcome(connection, body),
+            (Stage::Client(_), Kind::Doorbell) => self.doorbell(connection, body),
+            (Stage::Client(client), Kind::Call) => {
+                let client = ClientId(*client);
+                self.call(connection, client, body)
+            }
+            (Stage::Client(_), Kind::Fence) => {
+                let victim: [u8; 8] = body.try_into().map_err(|_| Malformed::Short)?;
+                self.fence(u64::from_le_bytes(victim));
+                connection.outbox.frame(Kind::Done, |_| {});
+                Ok(())
+            }
+            _ => Err(Malformed::Unexpected),
+        }
+    }
+
+    fn challenge(&mut self, connection: &mut Connection, body: &[u8]) -> Result<(), Malformed> {
+        let hello = Hello::decode(body).ok_or(Malformed::Short)?;
+        let secret = self.node.options.secret.is_some();
+        let nonce = nonce().map_err(|_| Malformed::Unexpected)?;
+        let challenge = Challenge { version: PROTOCOL_VERSION, secret, nonce };
+        if hello.version == PROTOCOL_VERSION {
+            connection.outbox.frame(Kind::Challenge, |out| out.extend(challenge.encode()));
+            connection.stage = Stage::Challenged { hello, challenge };
+        } else {
+            let why = format!(
+                "the client speaks version {} of the protocol, this node version {PROTOCOL_VERSION}; upgrade the older one",
+                hello.version
+            );
+            self.turn_away(connection, Farewell::Denied, &why);
+        }
+        Ok(())
+    }
+
+    fn turn_away(&mut self, connection: &mut Connection, code: Farewell, why: &str) {
+        connection.say_goodbye(code, why);
+        (self.tell)(NodeEvent::Refused { peer: connection.peer, why: why.to_owned() });
+    }
+
+    fn welcome(&mut self, connection: &mut Connection, body: &[u8]) -> Result<(), Malformed> {
+        let Stage::Challenged { hello, challenge } = &connection.stage else {
+            return Err(Malformed::Unexpected);
+        };
+        let (hello, challenge) = (*hello, *challenge);
+        let secret = self.node.options.secret.as_ref();
+        let proven =
+            secret.is_none_or(|secret| is_proven(secret, Side::Client, &hello, &challenge, body));
+        if !proven {
+            self.turn_away(connection, Farewell::Denied, "it does not know the secret");
+            return Ok(());
+        }
+        if self.fenced.contains(&hello.client) {
+            self.turn_away(connection, Farewell::Fenced, "it was fenced");
+            return Ok(());
+        }
+        self.drop_connections(|other| {
+            other.number == hello.replaces && other.client() == Some(hello.client)
+        });
+        let welcome = Welcome {
+            connection: connection.number,
+            incarnation: self.node.incarnation,
+            memory_bytes: self.node.options.memory_bytes,
+            proof: proof(self.node.options.secret.as_ref(), Side::Node, &hello, &challenge),
+        };
+        connection.outbox.frame(Kind::Welcome, |out| out.extend(welcome.encode()));
+        connection.stage = Stage::Client(hello.client);
+        (self.tell)(NodeEvent::Connected { peer: connection.peer, client: hello.client });
+        Ok(())
+    }
+
+    /// Closes connections, with whatever of theirs was not executed.
+    fn drop_connections(&mut self, which: impl Fn(&Connection) -> bool) {
+        for number in 0..self.connections.len() {
+            if self.connections[number].as_ref().is_some_and(&which) {
+                let mut connection = self.connections[number].take().expect("seen above");
+                if connection.client().is_some_and(|client| self.fenced.contains(&client)) {
+                    connection.say_goodbye(Farewell::Fenced, "it was fenced");
+                    let _ = connection.outbox.drain(&mut connection.stream);
+                }
+                self.close(&connection, None);
+            }
+        }
+    }
+
+    fn fence(&mut self, victim: u64) {
+        if self.fenced.insert(victim) {
+            self.drop_connections(|other| other.client() == Some(victim));
+            (self.tell)(NodeEvent::Fenced { client: victim });
+        }
+    }
+
+    fn call(&mut self, connection: &mut Connection, client: ClientId, body: &[u8]) -> Result<(), Malformed> {
+        let (service, request) = body.split_first_chunk::<8>().ok_or(Malformed::Short)?;
+        let service = u16::try_from(u64::from_le_bytes(*service)).map_err(|_| Malformed::Header)?;
+        let failed = |outbox: &mut super::super::stream::Outbox, code: u8, why: &str| {
+            outbox.frame(Kind::Failed, |out| {
+                out.extend_from_slice(&service.to_le_bytes());
+                out.extend_from_slice(&[code, 0, 0, 0, 0, 0]);
+                out.extend_from_slice(&why.as_bytes()[..why.len().min(1024)]);
+            });
+        };
+        match self.node.services.run(NodeId(0), client, service, request) {
+            Ok(reply) => connection.outbox.frame(Kind::Done, |out| out.extend_from_slice(&reply)),
+            Err(FabricError::NoService { .. }) => failed(&mut connection.outbox, 1, ""),
+            Err(FabricError::Service { why, .. }) => failed(&mut connection.outbox, 2, &why),
+            Err(other) => failed(&mut connection.outbox, 2, &other.to_string()),
+        }
+        Ok(())
+    }
+
+    /// Executes a doorbell, all of which is checked first.
+    fn doorbell(&mut self, connection: &mut Connection, mut body: &[u8]) -> Result<(), Malformed> {
+        check_doorbell(body, &self.limits)?;
+        let (memory, limits) = (self.node.memory.words(), &self.limits);
+        let mut scratch = [0u64; 64];
+        let mut result = Ok(());
+        connection.outbox.frame(Kind::Done, |out| loop {
+            let verb = match take_verb(&mut body, limits) {
+                Ok(Some(verb)) => verb,
+                Ok(None) => break,
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            };
+            let first = (verb.at / WORD) as usize;
+            let mut operand = words_in(verb.operands);
+            let mut next = || operand.next().expect("checked");
+            match verb.op {
+                Op::Read => {
+                    for chunk in memory[first..first + verb.words].chunks(scratch.len()) {
+                        load_words(chunk, &mut scratch[..chunk.len()]);
+                        put_words(out, &scratch[..chunk.len()]);
+                    }
+                }
+                Op::Write => {
+                    for chunk in memory[first..first + verb.words].chunks(scratch.len()) {
+                        scratch[..chunk.len()].fill_with(&mut next);
+                        store_words(&scratch[..chunk.len()], chunk);
+                    }
+                }
+                Op::Faa => {
+                    let old = memory[first].fetch_add(next(), Ordering::Relaxed);
+                    put_words(out, &[old]);
+                }
+                Op::Cas | Op::MaskedCas => {
+                    let (expected, desired) = (next(), next());
+                    let masked = verb.op == Op::MaskedCas;
+                    let (compare, swap) = if masked { (next(), next()) } else { (!0, !0) };
+                    let old = memory[first].load(Ordering::Relaxed);
+                    if (old ^ expected) & compare == 0 {
+                        memory[first].store((old & !swap) | (desired & swap), Ordering::Relaxed);
+                    }
+                    put_words(out, &[old]);
+                }
+                Op::Flush => {}
+            }
+        });
+        result
+    }
+}
