@@ -10,6 +10,7 @@ use farside_sim::Profile;
 pub(crate) enum FabricArg {
     Local,
     Shm,
+    Tcp,
     /// By its profile, perhaps with persistent memory.
     Sim {
         name: &'static str,
@@ -25,11 +26,12 @@ impl FromStr for FabricArg {
         match text {
             "local" => return Ok(FabricArg::Local),
             "shm" => return Ok(FabricArg::Shm),
+            "tcp" => return Ok(FabricArg::Tcp),
             _ => {}
         }
         let Some(name) = text.strip_prefix("sim:") else {
             return Err(format!(
-                "no such fabric; there are: local, shm, sim:PROFILE with PROFILE one of {}, each also with +pm",
+                "no such fabric; there are: local, shm, tcp, sim:PROFILE with PROFILE one of {}, each also with +pm",
                 profiles()
             ));
         };
@@ -53,6 +55,7 @@ impl fmt::Display for FabricArg {
         match self {
             FabricArg::Local => f.write_str("local"),
             FabricArg::Shm => f.write_str("shm"),
+            FabricArg::Tcp => f.write_str("tcp"),
             FabricArg::Sim { name, persistent } => {
                 write!(f, "sim:{name}{}", if *persistent { "+pm" } else { "" })
             }

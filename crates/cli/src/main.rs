@@ -3,6 +3,7 @@
 mod bench;
 mod doctor;
 mod fabric_arg;
+mod node;
 mod sim;
 
 use std::process::ExitCode;
@@ -24,6 +25,8 @@ struct Cli {
 enum Command {
     /// Measure a workload on a fabric
     Bench(Box<bench::BenchArgs>),
+    /// Be a memory node, until Ctrl-C or SIGTERM
+    Node(node::NodeArgs),
     /// Run simulated clusters under faults, seed by seed, and check what happened
     Sim(Box<sim::SimArgs>),
     /// Check this machine for each fabric, and say what to do where something is missing
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         Command::BenchClient(args) => bench::run_client(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Node(args) => node::run(&args),
     };
     match outcome {
         Ok(code) => code,

@@ -22,7 +22,7 @@ fn refuses(args: &[&str], expected: &str) {
 
 #[test]
 fn bench_verbs_reports_each_verb_as_numbers() {
-    for fabric in ["local", "shm"] {
+    for fabric in ["local", "shm", "tcp"] {
         let args =
             ["bench", "verbs", "--fabric", fabric, "--txns", "1000", "--threads", "2", "--json"];
         let report = json(&farside(&args));
@@ -57,7 +57,7 @@ fn bad_input_says_what_was_expected() {
     refuses(&["bench", "nonsense"], "verbs");
     refuses(
         &["bench", "verbs", "--fabric", "carrier-pigeon"],
-        "there are: local, shm, sim:PROFILE",
+        "there are: local, shm, tcp, sim:PROFILE",
     );
     refuses(&["bench", "verbs", "--bytes", "12"], "multiple of 8");
     refuses(&["bench", "verbs", "--bytes", "0"], "multiple of 8");
@@ -71,7 +71,13 @@ fn bad_input_says_what_was_expected() {
     refuses(&["sim", "--faults", "flood"], "there are: none, all, reorder");
     refuses(&["sim", "--program", "none"], "write-after-read");
     refuses(&["sim", "--trace"], "--trace needs");
-    refuses(&["bench-client", "--segment", "/nowhere", "--number", "1"], "No such file");
+    refuses(&["bench-client", "--connect", "shm:/nowhere", "--number", "1"], "No such file");
+    refuses(&["bench", "verbs", "--fabric", "tcp", "--connect", "nowhere"], "tcp:HOST:PORT");
+    refuses(&["node", "--memory", "12"], "multiple of 8");
+    refuses(&["node", "--memory", "200TiB"], "are available on this machine");
+    refuses(&["node", "--memory", "1MiB", "--listen", "nonsense"], "HOST:PORT");
+    refuses(&["node", "--memory", "1MiB", "--listen", "0.0.0.0:0"], "--secret-file");
+    refuses(&["node", "--memory", "1MiB", "--secret-file", "/dev/null"], "not a file");
 }
 
 #[test]

@@ -1,15 +1,16 @@
-//! Client processes of a benchmark on shared memory: started, told what to measure, and ended by the
+//! Client processes of a benchmark on shared memory or TCP: started, told what to measure, and ended by the
 //! process that has the memory node.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::net::ToSocketAddrs;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use farside_fabric::runtime::run_threads;
-use farside_fabric::shm::{Client, Segment};
-use farside_fabric::{ClientId, NodeId};
+use farside_fabric::shm::Segment;
+use farside_fabric::{ClientId, NodeId, Queue, Worker};
 
 use super::measure::{Sample, measure};
 use super::verbs::{AREA, Spec};
@@ -17,9 +18,9 @@ use super::verbs::{AREA, Spec};
 /// Options of a client process.
 #[derive(Args)]
 pub(crate) struct ClientArgs {
-    /// The segment to open
+    /// The memory node: shm:PATH or tcp:ADDRESS
     #[arg(long)]
-    segment: PathBuf,
+    connect: String,
 
     /// The number of this process, from 1 on
     #[arg(long)]
@@ -29,27 +30,72 @@ pub(crate) struct ClientArgs {
 /// The processes, and the node that they use.
 pub(super) struct Clients {
     processes: Vec<Process>,
-    _segment: Segment,
+    _node: Memory,
 }
 
+/// A memory node that ends with the benchmark.
+enum Memory {
+    Segment {
+        _segment: Segment,
+    },
+    Process {
+        _process: Running,
+    },
+    /// Somebody else's.
+    Foreign,
+}
+
+/// A child process that does not outlive this value.
+struct Running(Child);
+
 struct Process {
-    child: Child,
+    _running: Running,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 impl Clients {
-    /// Makes a memory node, and starts the processes.
-    pub(super) fn start(processes: u16, threads: usize) -> Result<Self> {
+    /// Makes a memory node in shared memory, and starts the processes.
+    pub(super) fn on_shm(processes: u16, threads: usize) -> Result<Self> {
         let segment = Segment::in_memory(NodeId(0), u64::from(processes) * threads as u64 * AREA)?;
-        let program = std::env::current_exe().context("finding this program")?;
+        let connect = format!("shm:{}", segment.path().display());
+        Self::start(processes, &connect, Memory::Segment { _segment: segment })
+    }
+
+    /// Starts a memory node process, or uses a running one, and starts the processes.
+    pub(super) fn on_tcp(processes: u16, threads: usize, running: Option<&str>) -> Result<Self> {
+        if let Some(address) = running {
+            return Self::start(processes, &format!("tcp:{address}"), Memory::Foreign);
+        }
+        let memory = u64::from(processes) * threads as u64 * AREA;
+        let mut node = Command::new(program()?)
+            .args(["node", "--listen", "127.0.0.1:0", "--memory", &memory.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting a memory node")?;
+        let stdout = node.stdout.take().expect("piped");
+        let node = Running(node);
+        let mut said = String::new();
+        BufReader::new(stdout).read_line(&mut said)?;
+        let address = said.trim().strip_prefix("listening on ");
+        let address = address.with_context(|| format!("the memory node said '{said}'"))?;
+        Self::start(processes, &format!("tcp:{address}"), Memory::Process { _process: node })
+    }
+
+    fn start(processes: u16, connect: &str, node: Memory) -> Result<Self> {
+        let program = program()?;
         let processes = (1..=processes)
             .map(|number| {
                 let mut child = Command::new(&program)
-                    .arg("bench-client")
-                    .arg("--segment")
-                    .arg(segment.path())
-                    .args(["--number", &number.to_string()])
+                    .args(["bench-client", "--connect", connect, "--number", &number.to_string()])
                     .stdin(Stdio::piped())
                     .stdout(Stdio::piped())
                     .spawn()
@@ -57,11 +103,11 @@ impl Clients {
                 Ok(Process {
                     orders: child.stdin.take().expect("piped"),
                     answers: BufReader::new(child.stdout.take().expect("piped")),
-                    child,
+                    _running: Running(child),
                 })
             })
             .collect::<Result<_>>()?;
-        Ok(Clients { processes, _segment: segment })
+        Ok(Clients { processes, _node: node })
     }
 
     /// Measures on all processes at once.
@@ -82,10 +128,41 @@ impl Clients {
     }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+fn program() -> Result<PathBuf> {
+    std::env::current_exe().context("finding this program")
+}
+
+/// How a client process reaches the node.
+enum Node {
+    Shm(farside_fabric::shm::Client),
+    Tcp(farside_fabric::tcp::Client),
+}
+
+impl Node {
+    fn parse(connect: &str, id: ClientId) -> Result<Self> {
+        match connect.split_once(':') {
+            Some(("shm", path)) => {
+                let segment = Segment::open(Path::new(path))?;
+                Ok(Node::Shm(farside_fabric::shm::Client::attach([segment], id)?))
+            }
+            Some(("tcp", address)) => {
+                let address = address
+                    .to_socket_addrs()
+                    .with_context(|| format!("'{address}': expected HOST:PORT"))?
+                    .next()
+                    .with_context(|| format!("'{address}': no such host"))?;
+                let options = farside_fabric::tcp::Options::default();
+                Ok(Node::Tcp(farside_fabric::tcp::Client::new(id, vec![address], options)))
+            }
+            _ => bail!("'{connect}': expected shm:PATH or tcp:HOST:PORT"),
+        }
+    }
+
+    fn connect(&self, worker: &Worker) -> farside_fabric::Result<Queue> {
+        match self {
+            Node::Shm(client) => client.connect(worker, NodeId(0)),
+            Node::Tcp(client) => client.connect(worker, NodeId(0)),
+        }
     }
 }
 
@@ -93,14 +170,13 @@ impl Drop for Process {
 pub(crate) fn run_client(args: &ClientArgs) -> Result<ExitCode> {
     // Whatever becomes of the parent, this process does not outlive it.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    let segment = Segment::open(&args.segment)?;
-    let client = Client::attach([segment], ClientId(args.number))?;
+    let node = Node::parse(&args.connect, ClientId(args.number))?;
     for order in std::io::stdin().lines() {
         let spec: Spec = serde_json::from_str(&order?)?;
         let first = (args.number - 1) * spec.threads as u64;
         let samples = run_threads(spec.threads, spec.seed, |number, worker| {
             worker.block_on(async {
-                let queue = client.connect(worker, NodeId(0))?;
+                let queue = node.connect(worker)?;
                 measure(worker, &queue, &spec, (first + number as u64) * AREA).await
             })
         });

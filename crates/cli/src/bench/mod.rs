@@ -9,7 +9,7 @@ pub(crate) use clients::{ClientArgs, run_client};
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
 use crate::fabric_arg::FabricArg;
@@ -20,12 +20,12 @@ pub(crate) struct BenchArgs {
     /// What to measure
     workload: Workload,
 
-    /// Where the memory is: `local` (this process), `shm` (shared between processes), or
-    /// `sim:PROFILE` (simulated: `sim:connectx-5`; `sim:connectx-5+pm` with persistent memory)
+    /// Where the memory is: `local` (this process), `shm` (shared between processes), `tcp` (a
+    /// memory node process), or `sim:PROFILE` (simulated: `sim:connectx-5`; `sim:connectx-5+pm` with persistent memory)
     #[arg(long, default_value = "local")]
     fabric: FabricArg,
 
-    /// Client processes (shm), or machines (sim)
+    /// Client processes (shm, tcp), or machines (sim)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     compute: u16,
 
@@ -41,6 +41,10 @@ pub(crate) struct BenchArgs {
     /// Measure this many verbs per line and thread, instead of a time
     #[arg(long, conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     txns: Option<u64>,
+
+    /// Use a running memory node (tcp:HOST:PORT) instead of starting one
+    #[arg(long)]
+    connect: Option<String>,
 
     /// Everything random derives from it
     #[arg(long, default_value_t = 1)]
@@ -84,6 +88,13 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
 }
 
 impl BenchArgs {
+    /// The running memory node to use, if one was given.
+    fn node(&self) -> Result<Option<&str>> {
+        let Some(url) = &self.connect else { return Ok(None) };
+        let address = url.strip_prefix("tcp:");
+        address.map(Some).with_context(|| format!("--connect {url}: expected tcp:HOST:PORT"))
+    }
+
     fn seconds(&self) -> f64 {
         let usual = if self.fabric.profile().is_some() { 0.01 } else { 10.0 };
         self.seconds.unwrap_or(usual)

@@ -131,8 +131,11 @@ pub fn be_node(args: &[String]) -> Result<()> {
     let [address] = args else { bail!("a node needs an ADDRESS") };
     // Whatever becomes of the test, this process does not outlive it.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    let options =
-        NodeOptions { listen: address.parse()?, memory_bytes: NODE_BYTES, ..NodeOptions::default() };
+    let options = NodeOptions {
+        listen: address.parse()?,
+        memory_bytes: NODE_BYTES,
+        ..NodeOptions::default()
+    };
     let node = Node::bind(options)?;
     service::offer(&node.services());
     println!("{}", node.address()?);

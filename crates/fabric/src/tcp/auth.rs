@@ -115,7 +115,9 @@ mod tests {
     #[test]
     fn secrets_that_are_none_are_refused() {
         assert!(Secret::new(b"short").unwrap_err().to_string().contains("head -c 32"));
-        assert!(Secret::read(Path::new("/dev/null")).unwrap_err().to_string().contains("not a file"));
+        assert!(
+            Secret::read(Path::new("/dev/null")).unwrap_err().to_string().contains("not a file")
+        );
         assert!(Secret::read(Path::new("/nowhere")).is_err());
     }
 }

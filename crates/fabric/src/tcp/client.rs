@@ -77,12 +77,11 @@ impl Shared {
         })?;
         let timeout = self.options.connect_timeout;
         let gone = |_| FabricError::NodeGone(node);
-        let mut stream = TcpStream::connect_timeout(address, timeout).map_err(|error| {
-            match error.kind() {
+        let mut stream =
+            TcpStream::connect_timeout(address, timeout).map_err(|error| match error.kind() {
                 std::io::ErrorKind::TimedOut => FabricError::TimedOut { node, after: timeout },
                 _ => FabricError::NodeGone(node),
-            }
-        })?;
+            })?;
         stream.set_nodelay(true).map_err(gone)?;
         stream.set_read_timeout(Some(timeout)).map_err(gone)?;
         stream.set_write_timeout(Some(timeout)).map_err(gone)?;
@@ -133,7 +132,8 @@ impl Shared {
             node,
             why: "it does not speak this protocol; is this a Farside node?".into(),
         };
-        let header = Header::read(&header, MAX_HANDSHAKE).map_err(|_| strange())?.ok_or_else(strange)?;
+        let header =
+            Header::read(&header, MAX_HANDSHAKE).map_err(|_| strange())?.ok_or_else(strange)?;
         let mut body = vec![0; header.body];
         stream.read_exact(&mut body).map_err(|error| self.error(node, &error))?;
         match header.kind {

@@ -51,8 +51,12 @@ impl Hello {
         let mut fields = Fields(body.strip_prefix(MAGIC)?);
         let version = u16::try_from(fields.word()?).ok()?;
         // Later versions may have more to say; what they are is known by now.
-        let hello =
-            Hello { version, client: fields.word()?, replaces: fields.word()?, nonce: fields.bytes()? };
+        let hello = Hello {
+            version,
+            client: fields.word()?,
+            replaces: fields.word()?,
+            nonce: fields.bytes()?,
+        };
         (version != PROTOCOL_VERSION || fields.0.is_empty()).then_some(hello)
     }
 }

@@ -41,7 +41,12 @@ struct State {
 
 enum Waiting {
     /// A frame of a doorbell: which of its verbs, and whether the last are among them.
-    Bell { token: Token, skip: u32, verbs: u32, last: bool },
+    Bell {
+        token: Token,
+        skip: u32,
+        verbs: u32,
+        last: bool,
+    },
     Answer(Rc<RefCell<Mailbox>>),
 }
 
@@ -52,7 +57,12 @@ struct Mailbox {
 }
 
 impl TcpLink {
-    pub(super) fn new(worker: Worker, shared: Arc<Shared>, node: NodeId, connected: Connected) -> Self {
+    pub(super) fn new(
+        worker: Worker,
+        shared: Arc<Shared>,
+        node: NodeId,
+        connected: Connected,
+    ) -> Self {
         let memory_bytes = connected.welcome.memory_bytes;
         let state = State {
             connection: connected.welcome.connection,
@@ -100,7 +110,8 @@ impl TcpLink {
     fn take_answers(&self, state: &mut State, completer: &Completer<'_>) -> Result<bool> {
         let mut worked = false;
         loop {
-            let frame = state.inbox.frame(MAX_BODY).map_err(|_| FabricError::NodeGone(self.node))?;
+            let frame =
+                state.inbox.frame(MAX_BODY).map_err(|_| FabricError::NodeGone(self.node))?;
             let Some((kind, body)) = frame else { return Ok(worked) };
             worked = true;
             if kind == Kind::Goodbye {
@@ -217,7 +228,8 @@ unsafe impl Link for TcpLink {
             let sent = 16 + words_sent(verb.op, words.len()) * 8;
             let returned = words_returned(verb.op, words.len()) * 8;
             if body + sent > MAX_BODY || answer + returned > MAX_BODY {
-                state.start_waiting(&self.worker, Waiting::Bell { token, skip, verbs, last: false });
+                state
+                    .start_waiting(&self.worker, Waiting::Bell { token, skip, verbs, last: false });
                 state.outbox.end(Kind::Doorbell);
                 state.outbox.begin();
                 (skip, verbs, body, answer) = (skip + verbs, 0, 0, 0);
@@ -281,7 +293,8 @@ unsafe impl Link for TcpLink {
     }
 
     fn fence(&self, victim: ClientId) -> Control<'_, ()> {
-        let fenced = self.request(Kind::Fence, |out| out.extend_from_slice(&victim.0.to_le_bytes()));
+        let fenced =
+            self.request(Kind::Fence, |out| out.extend_from_slice(&victim.0.to_le_bytes()));
         Box::pin(async { fenced.await.map(drop) })
     }
 

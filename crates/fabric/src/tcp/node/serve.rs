@@ -59,7 +59,8 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let data = EventData::new_u64(LISTENER);
         epoll::add(&epoll, &node.listener, data, EventFlags::IN).map_err(failed)?;
-        epoll::add(&epoll, &*stop.wake, EventData::new_u64(STOP), EventFlags::IN).map_err(failed)?;
+        epoll::add(&epoll, &*stop.wake, EventData::new_u64(STOP), EventFlags::IN)
+            .map_err(failed)?;
         Ok(Serving {
             limits: Limits { memory_bytes: node.options.memory_bytes },
             node,
@@ -86,7 +87,11 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
             turns = turns.wrapping_add(1);
             // The kernel is asked now and then while hot connections keep this thread busy.
             if !spinning || self.hot.is_empty() || turns.is_multiple_of(16) {
-                let wait = if spinning { Duration::ZERO } else { self.next_rounds.saturating_duration_since(now) };
+                let wait = if spinning {
+                    Duration::ZERO
+                } else {
+                    self.next_rounds.saturating_duration_since(now)
+                };
                 self.wait(&mut events, wait)?;
                 for event in events.drain(..) {
                     let event: epoll::Event = event;
@@ -276,7 +281,8 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
 
     fn execute_frames(&mut self, connection: &mut Connection) -> Result<(), Malformed> {
         // Taken apart, so that a frame can be borrowed from one while the other is written.
-        let mut inbox = std::mem::replace(&mut connection.inbox, super::super::stream::Inbox::new());
+        let mut inbox =
+            std::mem::replace(&mut connection.inbox, super::super::stream::Inbox::new());
         let mut result = Ok(());
         while !connection.leaving && connection.keeps_up() {
             let most = if connection.client().is_some() { MAX_BODY } else { MAX_HANDSHAKE };
@@ -298,7 +304,12 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
         result
     }
 
-    fn execute(&mut self, connection: &mut Connection, kind: Kind, body: &[u8]) -> Result<(), Malformed> {
+    fn execute(
+        &mut self,
+        connection: &mut Connection,
+        kind: Kind,
+        body: &[u8],
+    ) -> Result<(), Malformed> {
         match (&connection.stage, kind) {
             (Stage::Stranger, Kind::Hello) => self.challenge(connection, body),
             (Stage::Challenged { .. }, Kind::Proof) => self.welcome(connection, body),
@@ -392,7 +403,12 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
         }
     }
 
-    fn call(&mut self, connection: &mut Connection, client: ClientId, body: &[u8]) -> Result<(), Malformed> {
+    fn call(
+        &mut self,
+        connection: &mut Connection,
+        client: ClientId,
+        body: &[u8],
+    ) -> Result<(), Malformed> {
         let (service, request) = body.split_first_chunk::<8>().ok_or(Malformed::Short)?;
         let service = u16::try_from(u64::from_le_bytes(*service)).map_err(|_| Malformed::Header)?;
         let failed = |outbox: &mut super::super::stream::Outbox, code: u8, why: &str| {
@@ -417,46 +433,49 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
         let (memory, limits) = (self.node.memory.words(), &self.limits);
         let mut scratch = [0u64; 64];
         let mut result = Ok(());
-        connection.outbox.frame(Kind::Done, |out| loop {
-            let verb = match take_verb(&mut body, limits) {
-                Ok(Some(verb)) => verb,
-                Ok(None) => break,
-                Err(error) => {
-                    result = Err(error);
-                    break;
-                }
-            };
-            let first = (verb.at / WORD) as usize;
-            let mut operand = words_in(verb.operands);
-            let mut next = || operand.next().expect("checked");
-            match verb.op {
-                Op::Read => {
-                    for chunk in memory[first..first + verb.words].chunks(scratch.len()) {
-                        load_words(chunk, &mut scratch[..chunk.len()]);
-                        put_words(out, &scratch[..chunk.len()]);
+        connection.outbox.frame(Kind::Done, |out| {
+            loop {
+                let verb = match take_verb(&mut body, limits) {
+                    Ok(Some(verb)) => verb,
+                    Ok(None) => break,
+                    Err(error) => {
+                        result = Err(error);
+                        break;
                     }
-                }
-                Op::Write => {
-                    for chunk in memory[first..first + verb.words].chunks(scratch.len()) {
-                        scratch[..chunk.len()].fill_with(&mut next);
-                        store_words(&scratch[..chunk.len()], chunk);
+                };
+                let first = (verb.at / WORD) as usize;
+                let mut operand = words_in(verb.operands);
+                let mut next = || operand.next().expect("checked");
+                match verb.op {
+                    Op::Read => {
+                        for chunk in memory[first..first + verb.words].chunks(scratch.len()) {
+                            load_words(chunk, &mut scratch[..chunk.len()]);
+                            put_words(out, &scratch[..chunk.len()]);
+                        }
                     }
-                }
-                Op::Faa => {
-                    let old = memory[first].fetch_add(next(), Ordering::Relaxed);
-                    put_words(out, &[old]);
-                }
-                Op::Cas | Op::MaskedCas => {
-                    let (expected, desired) = (next(), next());
-                    let masked = verb.op == Op::MaskedCas;
-                    let (compare, swap) = if masked { (next(), next()) } else { (!0, !0) };
-                    let old = memory[first].load(Ordering::Relaxed);
-                    if (old ^ expected) & compare == 0 {
-                        memory[first].store((old & !swap) | (desired & swap), Ordering::Relaxed);
+                    Op::Write => {
+                        for chunk in memory[first..first + verb.words].chunks(scratch.len()) {
+                            scratch[..chunk.len()].fill_with(&mut next);
+                            store_words(&scratch[..chunk.len()], chunk);
+                        }
                     }
-                    put_words(out, &[old]);
+                    Op::Faa => {
+                        let old = memory[first].fetch_add(next(), Ordering::Relaxed);
+                        put_words(out, &[old]);
+                    }
+                    Op::Cas | Op::MaskedCas => {
+                        let (expected, desired) = (next(), next());
+                        let masked = verb.op == Op::MaskedCas;
+                        let (compare, swap) = if masked { (next(), next()) } else { (!0, !0) };
+                        let old = memory[first].load(Ordering::Relaxed);
+                        if (old ^ expected) & compare == 0 {
+                            memory[first]
+                                .store((old & !swap) | (desired & swap), Ordering::Relaxed);
+                        }
+                        put_words(out, &[old]);
+                    }
+                    Op::Flush => {}
                 }
-                Op::Flush => {}
             }
         });
         result

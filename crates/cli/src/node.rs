@@ -1,0 +1,141 @@
+//! `farside node`: a memory node.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use farside_fabric::tcp::{Node, NodeEvent, NodeOptions, Secret, Stop};
+
+/// Options of `farside node`.
+#[derive(Args)]
+pub(crate) struct NodeArgs {
+    /// Where to listen: HOST:PORT; port 0 lets the system choose
+    #[arg(long, default_value = "127.0.0.1:7171")]
+    listen: String,
+
+    /// How much memory to offer: bytes, or with KiB, MiB, GiB
+    #[arg(long, value_parser = size)]
+    memory: u64,
+
+    /// A file with the secret that clients must know, readable by its owner only
+    #[arg(long)]
+    secret_file: Option<PathBuf>,
+
+    /// Listen beyond this machine without a secret: whoever reaches the port can read and change all
+    /// memory
+    #[arg(long)]
+    trust_network: bool,
+
+    /// How many connections there may be at once
+    #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    max_connections: u32,
+
+    /// Log each connection, and not only what was refused
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// A size with its unit.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let expected = || format!("'{text}': expected a size such as 67108864, 64MiB or 4GiB");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1u64 << 40,
+        _ => return Err(expected()),
+    };
+    let number: u64 = digits.parse().map_err(|_| expected())?;
+    let bytes = number.checked_mul(unit).ok_or_else(expected)?;
+    match bytes.is_multiple_of(8) && (4096..=1 << 48).contains(&bytes) {
+        true => Ok(bytes),
+        false => Err(format!("'{text}': expected a multiple of 8 between 4096 and 256TiB")),
+    }
+}
+
+/// Runs `farside node`.
+pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
+    let listen = resolve(&args.listen)?;
+    let secret = args.secret_file.as_deref().map(Secret::read).transpose()?;
+    ensure!(
+        is_loopback(listen.ip()) || secret.is_some() || args.trust_network,
+        "--listen {listen} is reachable from other machines: give --secret-file FILE, or --trust-network if nobody else can reach it"
+    );
+    check_memory(args.memory)?;
+    let options = NodeOptions {
+        listen,
+        memory_bytes: args.memory,
+        secret,
+        max_connections: args.max_connections as usize,
+        ..NodeOptions::default()
+    };
+    let node = Node::bind(options)?;
+    let stop = Stop::new()?;
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, stop.flag()).context("catching signals")?;
+    }
+    println!("listening on {}", node.address()?);
+    let start = Instant::now();
+    node.run(&stop, |event| log(start, args.verbose, &event))?;
+    eprintln!("farside node: stopped");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn resolve(text: &str) -> Result<SocketAddr> {
+    let mut found = text
+        .to_socket_addrs()
+        .with_context(|| format!("--listen {text}: expected HOST:PORT, such as 127.0.0.1:7171"))?;
+    found.next().with_context(|| format!("--listen {text}: no such host"))
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    address.is_loopback()
+}
+
+/// The kernel would promise memory that is not there, and kill the node when it is used.
+fn check_memory(wanted: u64) -> Result<()> {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = info
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))
+        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    match available {
+        Some(kib) if wanted > kib << 10 => bail!(
+            "--memory {wanted}: only {} MiB are available on this machine; ask for less, or free some",
+            kib >> 10
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn log(start: Instant, verbose: bool, event: &NodeEvent) {
+    let at = start.elapsed().as_secs_f64();
+    match event {
+        NodeEvent::Connected { peer, client } if verbose => {
+            eprintln!("{at:10.3}  client {client:#x} connected from {peer}");
+        }
+        NodeEvent::Refused { peer, why } => eprintln!("{at:10.3}  closed {peer}: {why}"),
+        NodeEvent::Fenced { client } => eprintln!("{at:10.3}  client {client:#x} was fenced"),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(size("4096"), Ok(4096));
+        assert_eq!(size("64MiB"), Ok(64 << 20));
+        assert_eq!(size("2g"), Ok(2 << 30));
+        for wrong in ["", "MiB", "12", "4097", "1x", "-5", "99999999999TiB", "1.5GiB"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+}
