@@ -47,6 +47,15 @@ fn the_suite_holds_in_other_worlds() {
     }
 }
 
+macro_rules! on_tcp {
+    ($($module:ident: $name:ident),* $(,)?) => {
+        mod tcp {
+            $(#[test] fn $name() { super::check("tcp", stringify!($name)); })*
+        }
+    };
+}
+for_each_case!(on_tcp);
+
 macro_rules! on_shm {
     ($($module:ident: $name:ident),* $(,)?) => {
         mod shm {

@@ -8,8 +8,9 @@ use std::task::{Context, Poll, Waker};
 
 use farside_fabric::{FabricError, Result};
 
+use crate::adversary::FaultKind;
 use crate::event::Event;
-use crate::world::World;
+use crate::world::{State, World};
 
 /// Where an answer will be found.
 struct Mailbox<T> {
@@ -35,70 +36,125 @@ impl<T> Future for Answer<T> {
     }
 }
 
-/// Sends `work` to the node of a queue; its result comes back as the answer.
+/// Sends `work` to the node of a queue; its result comes back as the answer. Messages are late, lost
+/// before they did anything, or lost after, as doorbells are.
 pub(crate) fn send<T: 'static>(
     world: &Rc<World>,
     queue: u32,
+    needs: Needs,
     work: impl FnOnce(&World) -> Result<T> + 'static,
 ) -> Answer<T> {
     let mailbox = Rc::new(RefCell::new(Mailbox { answer: None, waker: None }));
-    let answer = Rc::clone(&mailbox);
-    let arrival = {
+    let answer = Answer(Rc::clone(&mailbox));
+    let (arrival, loss) = {
         let mut guard = world.state();
         let state = &mut *guard;
         let thread = &mut state.threads[state.queues[queue as usize].thread as usize];
         thread.cpu = thread.cpu.max(state.now) + state.profile.cpu.doorbell;
-        thread.cpu + state.profile.wire + state.random.below(state.profile.jitter + 1)
+        let sent = thread.cpu + state.profile.wire + state.random.below(state.profile.jitter + 1);
+        let loss = match state.strikes(FaultKind::Error) {
+            false => Loss::None,
+            true if state.random.below(2) == 0 => Loss::Request,
+            true => Loss::Answer,
+        };
+        (sent + state.delay(), loss)
     };
-    at(world, arrival, move |world| {
-        let (result, delay) = run_at_node(world, queue, work);
-        let there = world.state().now + delay;
-        at(world, there, move |_| {
-            let waker = {
-                let mut mailbox = mailbox.borrow_mut();
-                mailbox.answer = Some(result);
-                mailbox.waker.take()
-            };
-            if let Some(waker) = waker {
-                waker.wake();
-            }
-        });
-    });
-    Answer(answer)
+    at(world, arrival, move |world| arrive(world, queue, needs, loss, mailbox, work));
+    answer
 }
 
-/// What the node makes of a message, and how long the answer takes.
-fn run_at_node<T>(
+/// Whether a message is for the incarnation that the queue is connected to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Needs {
+    SameIncarnation,
+    AnyIncarnation,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Loss {
+    None,
+    Request,
+    Answer,
+}
+
+/// The message reaches the node.
+fn arrive<T: 'static>(
     world: &World,
     queue: u32,
-    work: impl FnOnce(&World) -> Result<T>,
-) -> (Result<T>, u64) {
-    let (error, delay) = {
-        let mut guard = world.state();
-        let state = &mut *guard;
-        let side = &state.queues[queue as usize];
-        let cut = state.cuts.contains(&(side.process, side.node));
-        let client = state.processes[side.process as usize].client;
-        let node = &mut state.nodes[side.node as usize];
-        let lost = !node.alive || cut;
-        node.cpu_free = node.cpu_free.max(state.now) + state.profile.serve_call;
-        let served = node.cpu_free.max(node.paused_until) - state.now;
-        let error = if !node.alive {
-            Some(state.gone(queue))
-        } else if cut {
-            Some(state.timed_out(queue))
-        } else if node.fenced.contains(&client) {
-            Some(FabricError::Fenced(client))
-        } else {
-            None
-        };
-        let jitter = state.random.below(state.profile.jitter + 1);
-        let delay = if lost { state.profile.detect } else { served + state.profile.wire + jitter };
-        (error, delay)
+    needs: Needs,
+    loss: Loss,
+    mailbox: Rc<RefCell<Mailbox<T>>>,
+    work: impl FnOnce(&World) -> Result<T> + 'static,
+) {
+    let paused_until = {
+        let state = world.state();
+        let node = &state.nodes[state.queues[queue as usize].node as usize];
+        (node.alive && node.paused_until > state.now).then_some(node.paused_until)
     };
-    match error {
-        Some(error) => (Err(error), delay),
-        None => (work(world), delay),
+    if let Some(until) = paused_until {
+        return at(world, until, move |world| arrive(world, queue, needs, loss, mailbox, work));
+    }
+    let detect = world.state().profile.detect;
+    let refusal = if loss == Loss::Request {
+        Some((world.state().timed_out(queue), detect))
+    } else {
+        refuses(world, queue, needs)
+    };
+    let (mut result, delay) = match refusal {
+        Some((error, delay)) => (Err(error), delay),
+        None => (work(world), world.state().answer_delay(queue)),
+    };
+    let mut there = world.state().now + delay;
+    if loss == Loss::Answer && result.is_ok() {
+        result = Err(world.state().timed_out(queue));
+        there = world.state().now + detect;
+    }
+    at(world, there, move |world| {
+        // What came between may have eaten the answer.
+        let lost = refuses(world, queue, Needs::AnyIncarnation);
+        let result = match lost {
+            Some((error @ (FabricError::NodeGone(_) | FabricError::TimedOut { .. }), _)) => {
+                Err(error)
+            }
+            _ => result,
+        };
+        let waker = {
+            let mut mailbox = mailbox.borrow_mut();
+            mailbox.answer = Some(result);
+            mailbox.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    });
+}
+
+/// Why the node does not do what a message says, and how long it takes to find out.
+fn refuses(world: &World, queue: u32, needs: Needs) -> Option<(FabricError, u64)> {
+    let state = world.state();
+    let side = &state.queues[queue as usize];
+    let client = state.processes[side.process as usize].client;
+    let node = &state.nodes[side.node as usize];
+    let other = needs == Needs::SameIncarnation && node.incarnation != side.incarnation;
+    if !node.alive || other {
+        Some((state.gone(queue), state.profile.detect))
+    } else if state.cuts.contains(&(side.process, side.node)) {
+        Some((state.timed_out(queue), state.profile.detect))
+    } else if node.fenced.contains(&client) {
+        Some((FabricError::Fenced(client), state.profile.wire))
+    } else {
+        None
+    }
+}
+
+impl State {
+    /// The node's CPU serves a message: how long until its answer is back.
+    fn answer_delay(&mut self, queue: u32) -> u64 {
+        let node = &mut self.nodes[self.queues[queue as usize].node as usize];
+        node.cpu_free = node.cpu_free.max(self.now) + self.profile.serve_call;
+        let served = node.cpu_free - self.now;
+        let late = self.delay();
+        served + late + self.profile.wire + self.random.below(self.profile.jitter + 1)
     }
 }
 

@@ -4,6 +4,7 @@ use farside_fabric::link::{Bell, Op, Posted, Token};
 use farside_fabric::{FabricError, NodeId, Persistence, Worker};
 
 use crate::adversary::FaultKind;
+use crate::effects::lines;
 use crate::event::Event;
 use crate::flight::FlightVerb;
 use crate::nic::Engine;
@@ -11,6 +12,9 @@ use crate::world::{State, World};
 
 /// How much longer than usual a doorbell may be under way, in picoseconds.
 const LONG_DELAY: u64 = 300_000_000;
+
+/// And now and then much longer: leases run out meanwhile.
+const VERY_LONG_DELAY: u64 = 30_000_000_000;
 
 impl World {
     /// Posts a doorbell, at the time that the thread's core has got to.
@@ -49,6 +53,10 @@ impl World {
             let state = &mut *guard;
             let flight = state.flights.get(number);
             flight.events -= 1;
+            if flight.settled {
+                state.flights.release_if_over(number);
+                return;
+            }
             let (queue, signaled) = (flight.queue, flight.signaled || flight.error.is_some());
             let side = &mut state.queues[queue as usize];
             let thread = side.thread;
@@ -139,16 +147,12 @@ impl State {
         side.flights.push_back(number);
         let mut arrival = sent + profile.wire + self.random.below(profile.jitter + 1);
         let (queue, verbs) = (flight.queue, flight.verbs.len() as u64);
-        if self.strikes(FaultKind::Delay) {
-            arrival += self.random.below(LONG_DELAY);
-        }
+        arrival += self.delay();
         if self.strikes(FaultKind::Error) {
-            let cut = self.random.below(verbs + 1) as u32;
-            let node = NodeId(self.queues[queue as usize].node as u16);
-            let flight = self.flights.get(number);
-            flight.cut_from(cut);
-            let after = std::time::Duration::from_nanos(profile.detect / 1000);
-            flight.error = Some(FabricError::TimedOut { node, after });
+            self.doom(number, sent, verbs);
+        }
+        if self.queues[queue as usize].severed {
+            self.flights.get(number).cut_from(0);
         }
         let side = &mut self.queues[queue as usize];
         arrival = arrival.max(side.last_arrival + 1);
@@ -158,6 +162,38 @@ impl State {
         self.agenda.push(arrival, Event::Arrive(number));
     }
 
+    /// How much longer than usual a message takes.
+    pub(crate) fn delay(&mut self) -> u64 {
+        if !self.strikes(FaultKind::Delay) {
+            return 0;
+        }
+        let longest = if self.random.below(32) == 0 { VERY_LONG_DELAY } else { LONG_DELAY };
+        self.random.below(longest)
+    }
+
+    /// The connection fails with this doorbell: a part of it takes effect, or all of it does, perhaps
+    /// after its error was told.
+    fn doom(&mut self, number: u32, sent: u64, verbs: u64) {
+        let flight = self.flights.get(number);
+        let (queue, connection) = (flight.queue, flight.connection);
+        if self.random.below(2) == 0 {
+            let cut = self.random.below(verbs + 1) as u32;
+            self.flights.get(number).cut_from(cut);
+            self.queues[queue as usize].severed = true;
+        }
+        let told = sent + self.random.below(self.profile.detect);
+        self.agenda.push(told, Event::Break(queue, connection));
+    }
+
+    /// A connection fails: everything under way on it does, and whatever is posted until it is
+    /// made anew.
+    pub(crate) fn break_queue(&mut self, queue: u32, connection: u32) {
+        if self.queues[queue as usize].connection == connection {
+            let error = self.timed_out(queue);
+            self.fail_queue(queue, &error, self.now);
+        }
+    }
+
     /// The doorbell reaches its node.
     pub(crate) fn arrive(&mut self, number: u32) {
         let flight = self.flights.get(number);
@@ -165,29 +201,45 @@ impl State {
         let (queue, connection) = (flight.queue, flight.connection);
         let side = &self.queues[queue as usize];
         let node = &self.nodes[side.node as usize];
-        if connection != side.connection || flight.settled {
+        if connection != side.connection {
             self.flights.release_if_over(number);
             return;
         }
         if node.alive && node.paused_until > self.now {
+            let until = node.paused_until;
             flight.events += 1;
-            self.agenda.push(node.paused_until, Event::Arrive(number));
+            self.agenda.push(until, Event::Arrive(number));
+            // Whoever waits does not wait for ever; the doorbell takes effect all the same.
+            if until - self.now > self.profile.detect {
+                let told = self.now + self.profile.detect;
+                self.agenda.push(told, Event::Break(queue, connection));
+            }
             return;
         }
         let client = self.processes[side.process as usize].client;
-        if !node.alive || side.incarnation != node.incarnation {
-            flight.cut_from(0);
-            let error = self.gone(queue);
-            self.fail_queue(queue, &error, self.now + self.profile.detect);
+        let lost = if !node.alive || side.incarnation != node.incarnation {
+            Some((self.gone(queue), self.now + self.profile.detect))
         } else if self.cuts.contains(&(side.process, side.node)) {
-            flight.cut_from(0);
-            let error = self.timed_out(queue);
-            self.fail_queue(queue, &error, self.now + self.profile.detect);
+            Some((self.timed_out(queue), self.now + self.profile.detect))
         } else if node.fenced.contains(&client) {
-            flight.cut_from(0);
-            self.fail_queue(queue, &FabricError::Fenced(client), self.now + self.profile.wire);
+            Some((FabricError::Fenced(client), self.now + self.profile.wire))
         } else {
-            self.serve(number);
+            None
+        };
+        match lost {
+            None => self.serve(number),
+            Some((error, at)) => {
+                // What is behind a lost doorbell is lost, too.
+                self.queues[queue as usize].severed = true;
+                for later in self.queues[queue as usize].flights.clone() {
+                    if later >= number || self.flights.get(later).parts.is_empty() {
+                        self.flights.get(later).cut_from(0);
+                    }
+                }
+                self.flights.get(number).cut_from(0);
+                self.fail_queue(queue, &error, at);
+                self.flights.release_if_over(number);
+            }
         }
     }
 
@@ -202,10 +254,21 @@ impl State {
         let profile = self.profile;
         let flight = self.flights.get(number);
         let (queue, answer_at) = (flight.queue, flight.answer_at);
-        if let Some(error) = flight.error.clone() {
-            self.fail_queue(queue, &error, self.now + profile.detect);
+        // One that was told already stays told.
+        if flight.completing || flight.settled {
+            self.flights.release_if_over(number);
             return;
         }
+        let whole = flight.is_whole();
+        if let Some(error) = self.queues[queue as usize].failed.clone() {
+            self.fail_queue(queue, &error, self.now);
+            return;
+        }
+        if !whole {
+            return; // it fails with its connection, soon
+        }
+        let late = self.delay();
+        let flight = self.flights.get(number);
         let bytes: u64 = flight
             .verbs
             .iter()
@@ -216,7 +279,7 @@ impl State {
             .sum();
         let side = &mut self.queues[queue as usize];
         let process = &mut self.processes[side.process as usize];
-        let there = answer_at + profile.wire + self.random.below(profile.jitter + 1);
+        let there = answer_at + late + profile.wire + self.random.below(profile.jitter + 1);
         let there = process.nics.serve(&profile, queue, Engine::Receiving, there, 0, bytes);
         let there = there.max(side.last_completion + 1);
         side.last_completion = there;
@@ -226,18 +289,32 @@ impl State {
         self.agenda.push(there, Event::Complete(number));
     }
 
-    /// Everything under way on a queue fails at `at`, with unknown effect.
+    /// Everything under way on a queue fails at `at`, with unknown effect, and so does whatever comes
+    /// later.
     pub(crate) fn fail_queue(&mut self, queue: u32, error: &FabricError, at: u64) {
-        let under_way = self.queues[queue as usize].flights.clone();
-        for number in under_way {
+        let side = &mut self.queues[queue as usize];
+        let error = side.failed.get_or_insert_with(|| error.clone()).clone();
+        for number in side.flights.clone() {
             let flight = self.flights.get(number);
             if flight.completing {
                 continue;
             }
             flight.completing = true;
-            flight.error.get_or_insert_with(|| error.clone());
+            flight.error = Some(error.clone());
             flight.events += 1;
             self.agenda.push(at, Event::Complete(number));
+        }
+    }
+
+    /// Of the answers that are on their way, those from some point on are lost.
+    pub(crate) fn lose_answers(&mut self, queue: u32, error: &FabricError) {
+        let on_their_way = self.queues[queue as usize].flights.clone();
+        let kept = self.random.below(on_their_way.len() as u64 + 1) as usize;
+        for number in on_their_way.into_iter().skip(kept) {
+            let flight = self.flights.get(number);
+            if flight.completing {
+                flight.error.get_or_insert_with(|| error.clone());
+            }
         }
     }
 
@@ -248,12 +325,11 @@ impl State {
         let token = flight.token.take();
         let side = &mut self.queues[flight.queue as usize];
         side.flights.retain(|known| *known != number);
-        if flight.error.is_none() && self.profile.persistence != Persistence::Volatile {
+        if flight.error.is_none() && self.profile.persistence == Persistence::Unordered {
             // A FLUSH covers what completed READs returned, whoever wrote it.
             let reads = flight.verbs.iter().filter(|verb| verb.op == Op::Read);
-            side.touched.extend(reads.map(|verb| (verb.at, verb.words)));
+            side.touched.extend(reads.flat_map(|verb| lines(verb.at, verb.words)));
         }
-        let alive = self.processes[side.process as usize].alive;
-        token.filter(|_| alive && !self.stopped)
+        token.filter(|_| !self.stopped)
     }
 }

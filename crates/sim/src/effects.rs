@@ -10,10 +10,6 @@ use crate::nic::Engine;
 use crate::trace;
 use crate::world::State;
 
-/// How late a READ or atomic may take effect, and how far the parts of a torn verb lie apart.
-const LATE: u64 = 8_000_000;
-const TORN: u64 = 3_000_000;
-
 impl State {
     /// The node's NIC works on the doorbell.
     pub(crate) fn serve(&mut self, number: u32) {
@@ -90,7 +86,8 @@ impl State {
         let it = self.flights.get(number).verbs[verb as usize];
         let late = it.op != Op::Write && self.strikes(FaultKind::Reorder);
         if late {
-            at += self.random.below(LATE);
+            let window = self.window();
+            at += self.random.below(window);
         }
         let queue = self.flights.get(number).queue;
         let side = &mut self.queues[queue as usize];
@@ -103,12 +100,15 @@ impl State {
         };
         let start = at.max(behind + 1).max(self.now);
         let mut end = start;
-        let tears =
-            matches!(it.op, Op::Read | Op::Write) && it.words > 1 && self.strikes(FaultKind::Tear);
+        let maimed = self.flights.get(number).maimed == Some(verb);
+        let tears = matches!(it.op, Op::Read | Op::Write)
+            && it.words > 1
+            && (maimed || self.strikes(FaultKind::Tear));
+        let window = self.window();
         let mut first = 0;
         while first < it.words || (it.words == 0 && first == 0) {
             let (words, when) = if tears {
-                (self.piece(&it, first), start + self.random.below(TORN))
+                (self.piece(&it, first), start + self.random.below(window))
             } else {
                 (it.words, start)
             };
@@ -127,6 +127,13 @@ impl State {
             Op::Read | Op::Flush => side.read = side.read.max(end),
             _ => side.swapped = side.swapped.max(end),
         }
+    }
+
+    /// How late something may be, or how far the pieces of a torn verb lie apart: others may have been
+    /// here for one round trip meanwhile, or for many.
+    fn window(&mut self) -> u64 {
+        let round_trips = [1, 4, 20][self.random.below(3) as usize];
+        round_trips * (2 * self.profile.wire + self.profile.pcie_read)
     }
 
     /// How many words of a torn verb stay together from `first` on.
@@ -160,14 +167,16 @@ impl State {
             self.agenda.push(until, Event::Effect(number, index));
             return;
         }
+        let dropped =
+            self.flights.get(number).maimed == Some(part.verb) && self.random.below(2) == 0;
         let flight = self.flights.get(number);
-        if standing && !cut && !flight.landed(index) {
+        if standing && !cut && !dropped && !flight.landed(index) {
             flight.land(index);
             self.effect(number, part);
         }
         let flight = self.flights.get(number);
         flight.parts_left -= 1;
-        if flight.parts_left == 0 && standing && !flight.settled {
+        if flight.parts_left == 0 && standing {
             flight.answer_at = flight.answer_at.max(self.now);
             self.answer(number);
         } else {
@@ -179,7 +188,8 @@ impl State {
     pub(crate) fn land_early(&mut self, number: u32, part: u32) {
         let flight = self.flights.get(number);
         let it = flight.parts[part as usize];
-        if flight.landed(part) || flight.is_cut(it.verb) {
+        let connected = flight.connection == self.queues[flight.queue as usize].connection;
+        if !connected || flight.landed(part) || flight.is_cut(it.verb) || flight.maimed.is_some() {
             return;
         }
         flight.land(part);
@@ -196,8 +206,12 @@ impl State {
         let node = &mut self.nodes[side.node as usize];
         let at = verb.at + u64::from(part.first) * 8;
         self.digest.mix(at << 3 | verb.op as u64);
+        self.digest.mix(u64::from(queue));
         match verb.op {
-            Op::Read => node.load(at, words),
+            Op::Read => {
+                node.load(at, words);
+                words.iter().for_each(|word| self.digest.mix(*word));
+            }
             Op::Write => {
                 words.iter().for_each(|word| self.digest.mix(*word));
                 node.store(at, words);
@@ -227,11 +241,10 @@ impl State {
                 side.touched.clear();
             }
         }
-        if self.profile.persistence != Persistence::Volatile
-            && verb.op != Op::Flush
-            && verb.op != Op::Read
-        {
-            side.touched.push((at, if verb.op == Op::Write { part.words } else { 1 }));
+        let changed = !matches!(verb.op, Op::Flush | Op::Read);
+        if changed && self.profile.persistence == Persistence::Unordered {
+            let words = if verb.op == Op::Write { part.words } else { 1 };
+            side.touched.extend(lines(at, words));
         }
         if self.trace.is_on() {
             let what = describe(verb, part, words);
@@ -239,6 +252,12 @@ impl State {
             self.trace.note(now, || format!("process {process} → node {node}  {what}"));
         }
     }
+}
+
+/// The lines that some words lie in.
+pub(crate) fn lines(at: u64, words: u32) -> std::ops::RangeInclusive<u32> {
+    let first = (at / 8) as u32;
+    first / 8..=(first + words.max(1) - 1) / 8
 }
 
 fn describe(verb: FlightVerb, part: Part, words: &[u64]) -> String {

@@ -23,6 +23,8 @@ pub(crate) enum Event {
     Control(u32),
     /// The adversary looks around.
     Look,
+    /// A connection of a queue fails.
+    Break(u32, u32),
     /// A paused process goes on.
     Resume(u32),
     /// A paused node goes on.
@@ -40,7 +42,32 @@ pub(crate) struct Agenda {
     made: u64,
 }
 
+impl Event {
+    /// For the digest.
+    pub(crate) fn code(self) -> u64 {
+        let (kind, first, second) = match self {
+            Event::Arrive(flight) => (1, flight, 0),
+            Event::Effect(flight, part) => (2, flight, part),
+            Event::Complete(flight) => (3, flight, 0),
+            Event::Run(thread) => (4, thread, 0),
+            Event::Timer(thread) => (5, thread, 0),
+            Event::Control(message) => (6, message, 0),
+            Event::Look => (7, 0, 0),
+            Event::Break(queue, connection) => (8, queue, connection),
+            Event::Resume(process) => (9, process, 0),
+            Event::NodeResume(node) => (10, node, 0),
+            Event::NodeRestart(node) => (11, node, 0),
+            Event::Heal(process, node) => (12, process, node),
+        };
+        kind | u64::from(first) << 8 | u64::from(second) << 40
+    }
+}
+
 impl Agenda {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, at: u64, event: Event) {
         self.made += 1;

@@ -3,7 +3,7 @@
 use farside_fabric::{ClientId, FabricError};
 
 use crate::adversary::FaultKind;
-use crate::event::{Event, LOOK};
+use crate::event::Event;
 use crate::world::State;
 
 /// How long pauses, outages and partitions last at most, in picoseconds.
@@ -46,7 +46,11 @@ impl State {
                 }
             }
         }
-        self.agenda.push(self.now + LOOK, Event::Look);
+        self.looking = false;
+        // Where nothing else will happen, nothing happens: a world that stands still is noticed.
+        if !self.agenda.is_empty() {
+            self.start_looking();
+        }
     }
 
     /// A process dies. Of what each of its queues has under way, a prefix lands.
@@ -75,10 +79,14 @@ impl State {
             }
             let verbs = self.flights.get(number).verbs.len() as u64;
             let kept = if position == last_whole { self.random.below(verbs + 1) } else { 0 };
-            // A WRITE of several parts that is cut in the middle keeps some of them.
+            let maimed = kept > 0 && self.random.below(2) == 0;
             let flight = self.flights.get(number);
             flight.cut_from(kept as u32);
+            if maimed {
+                flight.maimed = Some(kept as u32 - 1);
+            }
         }
+        self.queues[queue as usize].severed = true;
     }
 
     /// A process stops for a while; what it has under way goes on.
@@ -113,10 +121,11 @@ impl State {
         self.digest.mix(u64::from(node) | 1 << 41);
         let it = &mut self.nodes[node as usize];
         it.alive = false;
-        it.lose_power(&self.profile, &mut self.random);
+        it.lose_power(&self.profile, &mut self.random, &mut self.digest);
         for queue in 0..self.queues.len() as u32 {
             if self.queues[queue as usize].node == node {
                 let error = self.gone(queue);
+                self.lose_answers(queue, &error);
                 let detected = now + self.random.below(self.profile.detect) + 1;
                 self.fail_queue(queue, &error, detected);
             }
@@ -133,7 +142,6 @@ impl State {
         it.alive = true;
         it.incarnation += 1;
         it.paused_until = 0;
-        it.fenced.clear();
         self.trace.note(now, || format!("node {node} is back"));
     }
 
@@ -148,6 +156,7 @@ impl State {
             if side.process == process && side.node == node {
                 self.lose_suffix(queue);
                 let error = self.timed_out(queue);
+                self.lose_answers(queue, &error);
                 self.fail_queue(queue, &error, now + self.profile.detect);
             }
         }
@@ -179,11 +188,22 @@ impl State {
     pub(crate) fn reconnect(&mut self, queue: u32) {
         self.land_some(queue);
         let error = self.timed_out(queue);
-        self.fail_queue(queue, &error, self.now);
+        for number in self.queues[queue as usize].flights.clone() {
+            let flight = self.flights.get(number);
+            flight.completing = true;
+            flight.error.get_or_insert_with(|| error.clone());
+            flight.events += 1;
+            self.agenda.push(self.now, Event::Complete(number));
+        }
         let side = &mut self.queues[queue as usize];
+        let incarnation = self.nodes[side.node as usize].incarnation;
+        if side.incarnation != incarnation {
+            side.touched.clear();
+        }
         side.connection += 1;
-        side.incarnation = self.nodes[side.node as usize].incarnation;
-        side.touched.clear();
+        side.incarnation = incarnation;
+        side.severed = false;
+        side.failed = None;
         (side.written, side.read, side.swapped) = (0, 0, 0);
     }
 

@@ -38,6 +38,8 @@ pub(crate) struct Flight {
     pub(crate) answer_at: u64,
     /// From this verb on nothing takes effect any more.
     pub(crate) cut: Option<u32>,
+    /// Of this WRITE, only some pieces take effect: its sender died in the middle of it.
+    pub(crate) maimed: Option<u32>,
     pub(crate) error: Option<FabricError>,
     /// Events that still name it.
     pub(crate) events: u32,
@@ -77,6 +79,7 @@ impl Flights {
         flight.words.clear();
         flight.parts.clear();
         flight.cut = None;
+        flight.maimed = None;
         flight.error = None;
         flight.completing = false;
         flight.settled = false;
@@ -104,6 +107,11 @@ impl Flight {
     /// Nothing from this verb on takes effect any more.
     pub(crate) fn cut_from(&mut self, verb: u32) {
         self.cut = Some(self.cut.map_or(verb, |known| known.min(verb)));
+    }
+
+    /// Whether all of it takes effect, sooner or later.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.maimed.is_none() && self.cut.is_none_or(|cut| cut as usize >= self.verbs.len())
     }
 
     pub(crate) fn is_cut(&self, verb: u32) -> bool {

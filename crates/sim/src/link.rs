@@ -5,7 +5,7 @@ use std::rc::Rc;
 use farside_fabric::link::{Bell, Capabilities, Control, Link, Posted};
 use farside_fabric::{ClientId, NodeId};
 
-use crate::control;
+use crate::control::{self, Needs};
 use crate::world::World;
 
 pub(crate) struct SimLink {
@@ -40,7 +40,7 @@ unsafe impl Link for SimLink {
 
     fn call<'a>(&'a self, service: u16, request: &'a [u8]) -> Control<'a, Vec<u8>> {
         let (queue, node, request) = (self.queue, self.node, request.to_vec());
-        Box::pin(control::send(&self.world, queue, move |world| {
+        Box::pin(control::send(&self.world, queue, Needs::SameIncarnation, move |world| {
             let (client, services) = {
                 let state = world.state();
                 let process = state.queues[queue as usize].process;
@@ -53,7 +53,7 @@ unsafe impl Link for SimLink {
 
     fn fence(&self, victim: ClientId) -> Control<'_, ()> {
         let node = self.node;
-        Box::pin(control::send(&self.world, self.queue, move |world| {
+        Box::pin(control::send(&self.world, self.queue, Needs::SameIncarnation, move |world| {
             world.state().fence(node, victim);
             Ok(())
         }))
@@ -61,7 +61,7 @@ unsafe impl Link for SimLink {
 
     fn reconnect(&self) -> Control<'_, ()> {
         let queue = self.queue;
-        Box::pin(control::send(&self.world, queue, move |world| {
+        Box::pin(control::send(&self.world, queue, Needs::AnyIncarnation, move |world| {
             world.state().reconnect(queue);
             Ok(())
         }))

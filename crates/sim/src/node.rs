@@ -6,6 +6,7 @@ use std::rc::Rc;
 use farside_fabric::runtime::Random;
 use farside_fabric::{ClientId, Persistence, Services};
 
+use crate::digest::Digest;
 use crate::nic::Nics;
 use crate::profile::Profile;
 
@@ -22,6 +23,9 @@ pub(crate) struct Node {
     dirty: BTreeSet<u32>,
     /// Writes since the last flush, where persistence is ordered: word and value.
     unflushed: Vec<(u32, u64)>,
+    ordered: bool,
+    /// Which lines leave the caches early.
+    random: Random,
     pub(crate) nics: Nics,
     pub(crate) fenced: HashSet<ClientId>,
     pub(crate) services: Rc<Services>,
@@ -33,7 +37,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(profile: &Profile, bytes: u64) -> Self {
+    pub(crate) fn new(profile: &Profile, bytes: u64, random: Random) -> Self {
         let words = (bytes + profile.on_chip_bytes) as usize / 8;
         Node {
             alive: true,
@@ -48,6 +52,8 @@ impl Node {
             },
             dirty: BTreeSet::new(),
             unflushed: Vec::new(),
+            ordered: profile.persistence == Persistence::Ordered,
+            random,
             nics: Nics::new(profile),
             fenced: HashSet::new(),
             services: Rc::default(),
@@ -66,11 +72,29 @@ impl Node {
     #[inline]
     pub(crate) fn store(&mut self, at: u64, words: &[u64]) {
         let first = (at / 8) as usize;
-        self.memory[first..first + words.len()].copy_from_slice(words);
         if !self.persistent.is_empty() {
-            self.dirty.extend(first as u32 / 8..=(first + words.len() - 1) as u32 / 8);
-            self.unflushed.extend((first as u32..).zip(words.iter().copied()));
+            if self.ordered {
+                self.unflushed.extend((first as u32..).zip(words.iter().copied()));
+            } else {
+                self.soil(first as u32 / 8..=(first + words.len() - 1) as u32 / 8);
+            }
         }
+        self.memory[first..first + words.len()].copy_from_slice(words);
+    }
+
+    /// Lines are about to change. Caches write back when they like: what stood there may have become
+    /// persistent before.
+    fn soil(&mut self, lines: std::ops::RangeInclusive<u32>) {
+        for line in lines {
+            if !self.dirty.insert(line) && self.random.below(4) == 0 {
+                self.write_back(line);
+            }
+        }
+    }
+
+    fn write_back(&mut self, line: u32) {
+        let words = line as usize * 8..(line as usize * 8 + 8).min(self.memory.len());
+        self.persistent[words.clone()].copy_from_slice(&self.memory[words]);
     }
 
     #[inline]
@@ -79,29 +103,31 @@ impl Node {
         words.copy_from_slice(&self.memory[first..first + words.len()]);
     }
 
-    /// Makes word ranges persistent (unordered), or everything executed so far (ordered).
-    pub(crate) fn flush(&mut self, profile: &Profile, touched: &[(u64, u32)]) {
+    /// Makes lines persistent (unordered), or everything executed so far (ordered).
+    pub(crate) fn flush(&mut self, profile: &Profile, lines: &BTreeSet<u32>) {
         match profile.persistence {
             Persistence::Volatile => {}
             Persistence::Ordered => {
                 for (word, value) in self.unflushed.drain(..) {
                     self.persistent[word as usize] = value;
                 }
-                self.dirty.clear();
             }
             _ => {
-                for (at, words) in touched {
-                    let first = (*at / 8) as usize;
-                    let range = first..first + *words as usize;
-                    self.persistent[range.clone()].copy_from_slice(&self.memory[range]);
+                for line in lines {
+                    self.write_back(*line);
+                    self.dirty.remove(line);
                 }
-                // Lines stay among the dirty ones: finding those that are clean now is not worth it.
             }
         }
     }
 
     /// The power fails: what is left, by the adversary's choice, is what the node restarts with.
-    pub(crate) fn lose_power(&mut self, profile: &Profile, random: &mut Random) {
+    pub(crate) fn lose_power(
+        &mut self,
+        profile: &Profile,
+        random: &mut Random,
+        digest: &mut Digest,
+    ) {
         match profile.persistence {
             Persistence::Volatile => self.memory.fill(0),
             Persistence::Ordered => {
@@ -125,6 +151,7 @@ impl Node {
                 self.memory.copy_from_slice(&self.persistent);
             }
         }
+        self.memory.iter().filter(|word| **word != 0).for_each(|word| digest.mix(*word));
         self.dirty.clear();
         self.unflushed.clear();
         let main = self.memory.len() - profile.on_chip_bytes as usize / 8;

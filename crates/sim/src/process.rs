@@ -46,8 +46,8 @@ impl Clock {
 /// What a thread does next.
 pub(crate) enum Work {
     Task(Runnable),
-    /// The future that `block_on` waits for.
-    Main,
+    /// The future that the so-manieth `block_on` waits for.
+    Main(u64),
 }
 
 pub(crate) struct Thread {

@@ -1,7 +1,6 @@
 //! The simulator as its users see it.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -41,7 +40,8 @@ impl Sim {
     pub fn add_node(&self, bytes: u64) -> NodeId {
         let mut guard = self.world.state();
         let state = &mut *guard;
-        state.nodes.push(Node::new(&state.profile, bytes));
+        let random = Random::new(state.random.draw());
+        state.nodes.push(Node::new(&state.profile, bytes, random));
         NodeId(state.nodes.len() as u16 - 1)
     }
 
@@ -132,7 +132,9 @@ impl Sim {
                 swapped: 0,
                 flights: VecDeque::new(),
                 unacknowledged: Vec::new(),
-                touched: Vec::new(),
+                touched: BTreeSet::new(),
+                severed: false,
+                failed: None,
             });
             state.start_looking();
             let queue = state.queues.len() as u32 - 1;

@@ -48,6 +48,8 @@ pub(crate) struct State {
     /// The thread whose task is running just now.
     pub(crate) running: Option<u32>,
     pub(crate) looking: bool,
+    /// Counts uses of `block_on`: wakers of an earlier one mean nothing.
+    pub(crate) drives: u64,
     pub(crate) stopped: bool,
 }
 
@@ -70,15 +72,19 @@ pub(crate) struct QueueSide {
     pub(crate) flights: VecDeque<u32>,
     /// Done, but to be acknowledged by a later one.
     pub(crate) unacknowledged: Vec<u32>,
-    /// What a FLUSH has to make persistent: address and words.
-    pub(crate) touched: Vec<(u64, u32)>,
+    /// The lines that a FLUSH has to make persistent.
+    pub(crate) touched: BTreeSet<u32>,
+    /// Something was lost: nothing that is posted later on this connection takes effect.
+    pub(crate) severed: bool,
+    /// The connection has failed: whatever arrives later is answered with this.
+    pub(crate) failed: Option<FabricError>,
 }
 
 /// Tasks that were woken, by thread.
 #[derive(Default)]
 pub(crate) struct Woken {
     tasks: Mutex<Vec<(u32, Runnable)>>,
-    mains: Mutex<Vec<u32>>,
+    mains: Mutex<Vec<(u32, u64)>>,
 }
 
 pub(crate) struct ThreadSchedule {
@@ -94,12 +100,13 @@ impl Schedule for ThreadSchedule {
 
 struct MainWaker {
     thread: u32,
+    drive: u64,
     woken: Arc<Woken>,
 }
 
 impl Wake for MainWaker {
     fn wake(self: Arc<Self>) {
-        self.woken.mains.lock().expect("one thread only").push(self.thread);
+        self.woken.mains.lock().expect("one thread only").push((self.thread, self.drive));
     }
 }
 
@@ -133,7 +140,8 @@ impl State {
     pub(crate) fn start_looking(&mut self) {
         if !self.looking && self.faults.strikes_machines() {
             self.looking = true;
-            self.agenda.push(self.now + LOOK, Event::Look);
+            let next = self.now + 1 + self.random.below(2 * LOOK);
+            self.agenda.push(next, Event::Look);
         }
     }
 }
@@ -161,6 +169,7 @@ impl World {
                 trace: Trace::default(),
                 running: None,
                 looking: false,
+                drives: 0,
                 stopped: false,
             }),
             woken: Arc::default(),
@@ -184,15 +193,23 @@ impl World {
             state.threads[thread as usize].queue.push_back(Work::Task(task));
             state.schedule(thread);
         }
-        for thread in mains.drain(..) {
-            state.threads[thread as usize].queue.push_back(Work::Main);
-            state.schedule(thread);
+        for (thread, drive) in mains.drain(..) {
+            if drive == state.drives {
+                state.threads[thread as usize].queue.push_back(Work::Main(drive));
+                state.schedule(thread);
+            }
         }
     }
 
     /// Lets things happen until `main`, which belongs to `thread`, is finished.
     pub(crate) fn drive(&self, thread: u32, mut main: Pin<&mut dyn Future<Output = ()>>) {
-        let waker = Waker::from(Arc::new(MainWaker { thread, woken: Arc::clone(&self.woken) }));
+        let drive = {
+            let mut state = self.state();
+            state.drives += 1;
+            state.drives
+        };
+        let woken = Arc::clone(&self.woken);
+        let waker = Waker::from(Arc::new(MainWaker { thread, drive, woken }));
         let mut cx = Context::from_waker(&waker);
         waker.wake_by_ref();
         loop {
@@ -207,6 +224,7 @@ impl World {
             state.now = at;
             state.events += 1;
             state.digest.mix(at);
+            state.digest.mix(event.code());
             drop(state);
             if let Event::Run(ran) = event {
                 if self.run(ran, |cx_thread| {
@@ -250,7 +268,8 @@ impl World {
                 task.run();
                 false
             }
-            Work::Main => poll_main(thread),
+            Work::Main(drive) if drive == self.state().drives => poll_main(thread),
+            Work::Main(_) => false,
         };
         let mut state = self.state();
         state.running = None;
@@ -273,6 +292,7 @@ impl World {
                 }
             }
             Event::Look => self.state().look(),
+            Event::Break(queue, connection) => self.state().break_queue(queue, connection),
             Event::Resume(process) => self.state().resume(process),
             Event::NodeResume(node) => {
                 let mut state = self.state();

@@ -27,6 +27,7 @@ fn careful_programs_never_go_wrong() {
         for seed in 1..=200 {
             let outcome = program.run(&scenario(seed, Style::Careful), false);
             assert_eq!(outcome.violation, None, "{} with seed {seed}", program.name);
+            assert_eq!(outcome.gave_up, None, "{} with seed {seed} proves nothing", program.name);
         }
     }
 }
@@ -38,6 +39,18 @@ fn without_faults_order_holds_by_accident() {
     for program in PROGRAMS.iter().filter(|p| ["C1", "C3", "C5"].contains(&p.contract)) {
         let calm = Scenario { faults: Some(Faults::none()), ..scenario(7, Style::Careless) };
         assert_eq!(program.run(&calm, false).violation, None, "{}", program.name);
+    }
+}
+
+/// Whatever strikes them, careful programs are never wrong; some give up.
+#[test]
+fn all_faults_together_break_no_careful_program() {
+    for program in PROGRAMS {
+        for seed in 1..=60 {
+            let all = Scenario { faults: Some(Faults::all()), ..scenario(seed, Style::Careful) };
+            let outcome = program.run(&all, false);
+            assert_eq!(outcome.violation, None, "{} with seed {seed}", program.name);
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use farside_fabric::{Queue, Worker};
 use farside_sim::{Faults, Profile, Sim};
 
 const LOCKS: u64 = 10_240;
+const SEEDS: u64 = 4;
 /// A cache line that moves from one core to another: what local locks cost.
 const LINE: Duration = Duration::from_nanos(100);
 /// How often in a row a lock is handed over within a compute server.
@@ -66,8 +67,20 @@ fn draw(worker: &Worker, shares: &[f64]) -> u64 {
 }
 
 impl Experiment {
+    /// Several worlds together: tails of one are a matter of luck.
     fn run(self) -> Measured {
-        let sim = Sim::new(Profile::named("connectx-5").unwrap(), 1, Faults::none());
+        let span = Duration::from_millis(25);
+        let mut latencies: Vec<_> = (1..=SEEDS).flat_map(|seed| self.run_one(seed, span)).collect();
+        latencies.sort();
+        let at = |share: f64| {
+            latencies[(latencies.len() as f64 * share) as usize].as_nanos() as f64 / 1e3
+        };
+        let mops = latencies.len() as f64 / SEEDS as f64 / span.as_secs_f64() / 1e6;
+        Measured { mops, p50: at(0.5), p99: at(0.99) }
+    }
+
+    fn run_one(self, seed: u64, span: Duration) -> Vec<Duration> {
+        let sim = Sim::new(Profile::named("connectx-5").unwrap(), seed, Faults::none());
         let node = sim.add_node(1 << 20);
         let shares = zipf(self.skew);
         let base = if self.on_chip { 1 << 20 } else { 0 };
@@ -102,19 +115,12 @@ impl Experiment {
         }
         let process = sim.add_process();
         let observer = sim.add_thread(process);
-        let span = Duration::from_millis(20);
         observer.block_on(async {
             observer.sleep(Duration::from_millis(3)).await;
             measuring.set(true);
             observer.sleep(span).await;
         });
-        let mut latencies = latencies.take();
-        latencies.sort();
-        let at = |share: f64| {
-            latencies[(latencies.len() as f64 * share) as usize].as_nanos() as f64 / 1e3
-        };
-        let mops = latencies.len() as f64 / span.as_secs_f64() / 1e6;
-        Measured { mops, p50: at(0.5), p99: at(0.99) }
+        latencies.take()
     }
 }
 

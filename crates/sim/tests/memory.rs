@@ -84,7 +84,8 @@ fn a_world_that_ends_leaves_nothing_behind() {
     let run = || {
         let sim = Sim::new(connectx_5(), 1, Faults::order());
         let node = sim.add_node(1 << 16);
-        for _ in 0..10 {
+        let mut doomed = Vec::new();
+        for number in 0..10 {
             let process = sim.add_process();
             let worker = sim.add_thread(process);
             let queue = sim.connect(process, &worker, node).unwrap();
@@ -97,9 +98,16 @@ fn a_world_that_ends_leaves_nothing_behind() {
                 }
             });
             endless.detach();
+            if number % 2 == 0 {
+                doomed.push(process);
+            }
         }
         let observer = sim.add_thread(sim.add_process());
-        observer.block_on(observer.sleep(Duration::from_micros(100)));
+        observer.block_on(async {
+            observer.sleep(Duration::from_micros(100)).await;
+            doomed.into_iter().for_each(|process| sim.kill(process));
+            observer.sleep(Duration::from_micros(100)).await;
+        });
     };
     run();
     let before = ALLOCATED.load(Ordering::Relaxed);

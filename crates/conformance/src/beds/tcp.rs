@@ -65,7 +65,7 @@ impl Drop for NodeProcess {
 impl TcpBed {
     /// A fresh one, whose nodes and actors are started from `program`.
     pub fn new(program: &Path) -> Result<Self> {
-        Self::through(program, |address| Ok(address))
+        Self::through(program, Ok)
     }
 
     /// One in which everybody connects through whatever `between` puts in front of a node.

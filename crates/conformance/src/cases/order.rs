@@ -52,7 +52,7 @@ pub(super) async fn atomics_land_in_posted_order(bed: &dyn Bed) -> Result<()> {
 
 /// Each side announces itself and then looks for the other; at least one must see the other.
 async fn never_both_unseen(bed: &dyn Bed, role: Role) -> Result<()> {
-    let side = |me| Job { role, node: 0, at: AT, count: 5_000, me };
+    let side = |me| Job { role, node: 0, at: AT, count: 3_000, me };
     let actors = start(bed, &[side(1), side(2)]).await?;
     finish(bed, actors).await
 }

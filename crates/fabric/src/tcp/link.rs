@@ -35,6 +35,8 @@ struct State {
     outbox: Outbox,
     /// Frames that wait for their answers, in the order they were sent.
     waiting: VecDeque<Waiting>,
+    /// Why there is no connection any more.
+    lost: Option<FabricError>,
     /// When something last came in, or the first of those that wait was sent.
     since: Time,
 }
@@ -70,6 +72,7 @@ impl TcpLink {
             inbox: Inbox::new(),
             outbox: Outbox::default(),
             waiting: VecDeque::new(),
+            lost: None,
             since: worker.now(),
         };
         TcpLink { worker, shared, node, memory_bytes, state: RefCell::new(state) }
@@ -84,7 +87,7 @@ impl TcpLink {
         let mailbox = Rc::new(RefCell::new(Mailbox::default()));
         let mut state = self.state.borrow_mut();
         if state.stream.is_none() {
-            mailbox.borrow_mut().answer = Some(Err(FabricError::Broken(self.node)));
+            mailbox.borrow_mut().answer = Some(Err(state.loss(self.node)));
         } else {
             state.start_waiting(&self.worker, Waiting::Answer(Rc::clone(&mailbox)));
             state.outbox.frame(kind, fill);
@@ -95,6 +98,7 @@ impl TcpLink {
     /// Everything that waits fails, and the connection is no more.
     fn fail(&self, state: &mut State, completer: &Completer<'_>, error: &FabricError) {
         state.stream = None;
+        state.lost = Some(error.clone());
         state.outbox = Outbox::default();
         state.inbox = Inbox::new();
         for waiting in std::mem::take(&mut state.waiting) {
@@ -188,6 +192,11 @@ fn failure(node: NodeId, body: &[u8]) -> FabricError {
 }
 
 impl State {
+    /// Why nothing can be sent; it may have been lost while nobody waited for anything.
+    fn loss(&self, node: NodeId) -> FabricError {
+        self.lost.clone().unwrap_or(FabricError::Broken(node))
+    }
+
     fn start_waiting(&mut self, worker: &Worker, waiting: Waiting) {
         if self.waiting.is_empty() {
             self.since = worker.now();
@@ -218,7 +227,7 @@ unsafe impl Link for TcpLink {
     fn post(&self, mut bell: Bell<'_>) -> Posted {
         let mut state = self.state.borrow_mut();
         if state.stream.is_none() {
-            return Posted::Failed(Box::new(FabricError::Broken(self.node)));
+            return Posted::Failed(Box::new(state.loss(self.node)));
         }
         let token = bell.token();
         let (mut skip, mut verbs) = (0, 0);
@@ -324,6 +333,7 @@ unsafe impl Link for TcpLink {
             state.stream = Some(connected.stream);
             state.inbox = Inbox::new();
             state.outbox = Outbox::default();
+            state.lost = None;
             state.since = self.worker.now();
             Ok(())
         })

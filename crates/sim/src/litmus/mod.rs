@@ -7,6 +7,8 @@ mod order;
 mod persistence;
 mod tearing;
 
+use farside_fabric::{FabricError, Queue};
+
 use crate::adversary::{FaultKind, Faults};
 use crate::profile::Profile;
 use crate::sim::Sim;
@@ -22,9 +24,32 @@ pub struct Litmus {
     pub careless: &'static str,
     /// The faults that it needs to go wrong.
     faults: &'static [FaultKind],
+    /// The faults that would break even the careful form, and are switched off.
+    spared: &'static [FaultKind],
     /// The hardware that it needs to go wrong.
     profile: &'static str,
-    run: fn(&Sim, Style, u64) -> Result<(), String>,
+    run: fn(&Sim, Style, u64) -> Result<(), Stop>,
+}
+
+/// Why a program ended early.
+#[derive(Debug)]
+enum Stop {
+    /// What it relied on did not hold.
+    Violation(String),
+    /// It met an error that it has no answer to: that proves nothing.
+    Failed(FabricError),
+}
+
+impl From<FabricError> for Stop {
+    fn from(error: FabricError) -> Self {
+        Stop::Failed(error)
+    }
+}
+
+impl From<String> for Stop {
+    fn from(violation: String) -> Self {
+        Stop::Violation(violation)
+    }
 }
 
 /// Whether a program relies on what is promised only.
@@ -46,6 +71,7 @@ pub const PROGRAMS: &[Litmus] = &[
         contract: "C1",
         careless: "a WRITE that follows a READ without a fence stays behind it",
         faults: &[FaultKind::Reorder],
+        spared: &[],
         profile: "connectx-5",
         run: order::write_after_read,
     },
@@ -54,6 +80,7 @@ pub const PROGRAMS: &[Litmus] = &[
         contract: "C1",
         careless: "a WRITE that follows an FAA without a fence stays behind it",
         faults: &[FaultKind::Reorder],
+        spared: &[],
         profile: "connectx-5",
         run: order::write_after_atomic,
     },
@@ -62,6 +89,7 @@ pub const PROGRAMS: &[Litmus] = &[
         contract: "C1",
         careless: "an FAA that follows a READ without a fence stays behind it",
         faults: &[FaultKind::Reorder],
+        spared: &[],
         profile: "connectx-5",
         run: order::atomic_after_read,
     },
@@ -69,7 +97,8 @@ pub const PROGRAMS: &[Litmus] = &[
         name: "across-queues",
         contract: "C1",
         careless: "what was posted first on one queue lands before what was posted then on another",
-        faults: &[FaultKind::Delay],
+        faults: &[FaultKind::Delay, FaultKind::Error],
+        spared: &[],
         profile: "connectx-5",
         run: order::across_queues,
     },
@@ -78,6 +107,7 @@ pub const PROGRAMS: &[Litmus] = &[
         contract: "C2, C3",
         careless: "two words of one READ were true at the same time",
         faults: &[FaultKind::Tear],
+        spared: &[],
         profile: "cxl",
         run: tearing::two_words,
     },
@@ -86,6 +116,7 @@ pub const PROGRAMS: &[Litmus] = &[
         contract: "C3",
         careless: "the lines of one WRITE land in ascending order",
         faults: &[FaultKind::Tear],
+        spared: &[],
         profile: "connectx-5",
         run: tearing::lines_in_order,
     },
@@ -93,7 +124,8 @@ pub const PROGRAMS: &[Litmus] = &[
         name: "completed-is-persistent",
         contract: "C4",
         careless: "a WRITE that completed survives a loss of power",
-        faults: &[],
+        faults: &[FaultKind::Reorder, FaultKind::Tear],
+        spared: &[],
         profile: "connectx-5+pm",
         run: persistence::completed_is_persistent,
     },
@@ -101,7 +133,8 @@ pub const PROGRAMS: &[Litmus] = &[
         name: "persistent-in-order",
         contract: "C4",
         careless: "unflushed WRITEs survive a loss of power in posted order",
-        faults: &[],
+        faults: &[FaultKind::Reorder, FaultKind::Tear],
+        spared: &[],
         profile: "connectx-5+pm",
         run: persistence::persistent_in_order,
     },
@@ -109,7 +142,8 @@ pub const PROGRAMS: &[Litmus] = &[
         name: "error-is-no-effect",
         contract: "C5",
         careless: "a doorbell that failed had no effect",
-        faults: &[FaultKind::Error],
+        faults: &[FaultKind::Error, FaultKind::Partition],
+        spared: &[FaultKind::Kill, FaultKind::NodeCrash],
         profile: "connectx-5",
         run: errors::error_is_no_effect,
     },
@@ -117,7 +151,8 @@ pub const PROGRAMS: &[Litmus] = &[
         name: "silence-is-death",
         contract: "C6",
         careless: "a client that was killed a while ago changes nothing any more",
-        faults: &[FaultKind::Delay],
+        faults: &[FaultKind::Delay, FaultKind::Tear],
+        spared: &[],
         profile: "connectx-5",
         run: errors::silence_is_death,
     },
@@ -141,6 +176,8 @@ pub struct Scenario {
 pub struct Outcome {
     /// What went wrong, if anything did.
     pub violation: Option<String>,
+    /// The error at which it gave up, if it did: then nothing is proven.
+    pub gave_up: Option<FabricError>,
     /// A hash of everything that happened.
     pub digest: u64,
     /// How many steps were taken at most.
@@ -173,13 +210,20 @@ impl Litmus {
     pub fn run(&self, scenario: &Scenario, trace: bool) -> Outcome {
         let profile = Profile::named(self.profile).expect("a profile of the table");
         let faults = scenario.faults.unwrap_or_else(|| self.faults());
+        let faults = self.spared.iter().fold(faults, |faults, kind| faults.without(*kind));
         let sim = Sim::new(profile, scenario.seed, faults);
         if trace {
             sim.trace();
         }
         let result = (self.run)(&sim, scenario.style, scenario.steps);
+        let (violation, gave_up) = match result {
+            Ok(()) => (None, None),
+            Err(Stop::Violation(why)) => (Some(why), None),
+            Err(Stop::Failed(error)) => (None, Some(error)),
+        };
         Outcome {
-            violation: result.err(),
+            violation,
+            gave_up,
             digest: sim.digest(),
             steps: scenario.steps,
             struck: sim.struck(),
@@ -207,6 +251,11 @@ impl Litmus {
             smallest = next;
         }
     }
+}
+
+/// Connects again, however often it takes.
+async fn reconnect(queue: &Queue) {
+    while queue.reconnect().await.is_err() {}
 }
 
 impl Style {

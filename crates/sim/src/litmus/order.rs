@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use farside_fabric::{FabricError, Queue, Worker};
+use farside_fabric::{Queue, Worker};
 
-use super::Style;
+use super::{Stop, Style, reconnect};
 use crate::sim::Sim;
 
 const X: u64 = 64;
@@ -18,12 +18,7 @@ pub(super) fn client(sim: &Sim, node: farside_fabric::NodeId) -> (Worker, Queue)
     (worker, queue)
 }
 
-/// In these programs no verb fails.
-pub(super) fn fine<T>(result: Result<T, FabricError>) -> Result<T, String> {
-    result.map_err(|error| format!("unexpected: {error}"))
-}
-
-pub(super) fn write_after_read(sim: &Sim, style: Style, steps: u64) -> Result<(), String> {
+pub(super) fn write_after_read(sim: &Sim, style: Style, steps: u64) -> Result<(), Stop> {
     let (worker, queue) = client(sim, sim.add_node(1 << 16));
     worker.block_on(async {
         for i in 0..steps {
@@ -34,18 +29,19 @@ pub(super) fn write_after_read(sim: &Sim, style: Style, steps: u64) -> Result<()
                 Style::Careful => bell.fenced().write(X, &[i + 1]),
                 Style::Careless => bell.write(X, &[i + 1]),
             }
-            let found = fine(round.ring().await)?[before][0];
+            let found = round.ring().await?[before][0];
             if found != i {
                 return Err(format!(
                     "step {i}: the READ returned {found}, which was written behind it"
-                ));
+                )
+                .into());
             }
         }
         Ok(())
     })
 }
 
-pub(super) fn write_after_atomic(sim: &Sim, style: Style, steps: u64) -> Result<(), String> {
+pub(super) fn write_after_atomic(sim: &Sim, style: Style, steps: u64) -> Result<(), Stop> {
     let (worker, queue) = client(sim, sim.add_node(1 << 16));
     worker.block_on(async {
         for i in 0..steps {
@@ -57,19 +53,20 @@ pub(super) fn write_after_atomic(sim: &Sim, style: Style, steps: u64) -> Result<
                 Style::Careless => bell.write(X, &[i + 1]),
             }
             let left = bell.read(X, 8);
-            let done = fine(round.ring().await)?;
+            let done = round.ring().await?;
             if (done[old], done[left][0]) != (i, i + 1) {
                 return Err(format!(
                     "step {i}: the FAA found {}, and {} was left",
                     done[old], done[left][0]
-                ));
+                )
+                .into());
             }
         }
         Ok(())
     })
 }
 
-pub(super) fn atomic_after_read(sim: &Sim, style: Style, steps: u64) -> Result<(), String> {
+pub(super) fn atomic_after_read(sim: &Sim, style: Style, steps: u64) -> Result<(), Stop> {
     let (worker, queue) = client(sim, sim.add_node(1 << 16));
     worker.block_on(async {
         for i in 0..steps {
@@ -80,45 +77,45 @@ pub(super) fn atomic_after_read(sim: &Sim, style: Style, steps: u64) -> Result<(
                 Style::Careful => bell.fenced().faa(X, 1),
                 Style::Careless => bell.faa(X, 1),
             };
-            let found = fine(round.ring().await)?[before][0];
+            let found = round.ring().await?[before][0];
             if found != i {
-                return Err(format!("step {i}: the READ returned {found}, with the FAA behind it"));
+                return Err(
+                    format!("step {i}: the READ returned {found}, with the FAA behind it").into()
+                );
             }
         }
         Ok(())
     })
 }
 
-/// A writer has two queues to one node; a reader looks at both words.
-pub(super) fn across_queues(sim: &Sim, style: Style, steps: u64) -> Result<(), String> {
+/// A writer posts a WRITE to one word and then, without waiting, to another; a reader looks at both.
+/// Careful: on one queue, whose order holds in spite of errors, too. Careless: on two.
+pub(super) fn across_queues(sim: &Sim, style: Style, steps: u64) -> Result<(), Stop> {
     let node = sim.add_node(1 << 16);
     let process = sim.add_process();
     let writer = sim.add_thread(process);
-    let queues = [0, 1].map(|_| sim.connect(process, &writer, node).expect("the node is there"));
+    let connect = || sim.connect(process, &writer, node);
+    let first = connect()?;
+    let second = if style.is_careful() { first.clone() } else { connect()? };
     let (reader, queue) = client(sim, node);
     let done = Rc::new(std::cell::Cell::new(false));
     let writing = writer.spawn({
         let (me, done) = (writer.clone(), Rc::clone(&done));
         async move {
             for i in 1..=steps {
-                let mut first = me.round();
-                first.to(&queues[0]).write(X, &[i]);
-                let first = first.ring();
-                if style.is_careful() {
-                    fine(first.await)?;
-                    let mut second = me.round();
-                    second.to(&queues[1]).write(Y, &[i]);
-                    fine(second.ring().await)?;
-                } else {
-                    let mut second = me.round();
-                    second.to(&queues[1]).write(Y, &[i]);
-                    let second = second.ring();
-                    fine(first.await)?;
-                    fine(second.await)?;
+                let mut round = me.round();
+                round.to(&first).write(X, &[i]);
+                let before = round.ring();
+                let mut round = me.round();
+                round.to(&second).write(Y, &[i]);
+                let behind = round.ring();
+                let failed = before.await.is_err() | behind.await.is_err();
+                if failed {
+                    reconnect(&first).await;
+                    reconnect(&second).await;
                 }
             }
             done.set(true);
-            Ok::<_, String>(())
         }
     });
     reader.block_on(async {
@@ -126,12 +123,18 @@ pub(super) fn across_queues(sim: &Sim, style: Style, steps: u64) -> Result<(), S
             let mut round = reader.round();
             let second = round.to(&queue).read(Y, 8);
             let first = round.to(&queue).read(X, 8);
-            let words = fine(round.ring().await)?;
+            let Ok(words) = round.ring().await else {
+                reconnect(&queue).await;
+                continue;
+            };
             let (first, second) = (words[first][0], words[second][0]);
             if first < second {
-                return Err(format!("the second word was {second} when the first was {first}"));
+                return Err(
+                    format!("the second word was {second} when the first was {first}").into()
+                );
             }
         }
-        writing.await
+        writing.await;
+        Ok(())
     })
 }

@@ -235,13 +235,12 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
                 Look::Gone => return Fate::Closes { why: None },
             }
         }
-        if worked || connection.inbox.is_partial() {
-            if let Err(why) = self.execute_frames(connection) {
-                let why = why.to_string();
-                connection.say_goodbye(Farewell::Denied, &why);
-                let _ = connection.outbox.drain(&mut connection.stream);
-                return Fate::Closes { why: Some(why) };
-            }
+        let unread = worked || connection.inbox.is_partial();
+        if unread && let Err(why) = self.execute_frames(connection) {
+            let why = why.to_string();
+            connection.say_goodbye(Farewell::Denied, &why);
+            let _ = connection.outbox.drain(&mut connection.stream);
+            return Fate::Closes { why: Some(why) };
         }
         if !connection.outbox.is_empty() {
             match connection.outbox.drain(&mut connection.stream) {
