@@ -2,9 +2,11 @@
 
 mod cost;
 mod determinism;
+mod peers;
 mod sanitize;
 mod setup;
 mod shell;
+mod tcp_peers;
 mod test;
 mod ucx;
 
@@ -30,6 +32,7 @@ const CHORES: &[Chore] = &[
         sanitize::run,
     ),
     ("compare-ucx", "measure READ and CAS over shm beside UCX's (needs ucx-utils)", ucx::run),
+    ("compare-tcp", "measure verbs over tcp beside UCX's and a bare ping-pong", tcp_peers::run),
 ];
 
 fn main() -> ExitCode {

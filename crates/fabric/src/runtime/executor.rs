@@ -113,10 +113,11 @@ impl Runtime for Executor {
             }
             worked |= self.queue.admit();
             worked |= self.fire_timers();
-            worked |= worker.poll_links();
+            let polled = worker.poll_links();
+            worked |= polled.worked;
             if worked {
                 idle_turns = 0;
-            } else if !worker.any_link_busy() {
+            } else if !polled.busy {
                 self.park();
             } else if idle_turns < IDLE_TURNS {
                 idle_turns += 1;

@@ -18,7 +18,7 @@ pub use futures::{Sleep, YieldNow};
 pub use random::Random;
 pub use time::Time;
 pub use timers::{TimerId, Timers};
-pub use worker::{Worker, run_threads};
+pub use worker::{Polled, Worker, run_threads};
 
 use std::future::Future;
 use std::pin::Pin;

@@ -124,22 +124,27 @@ impl Worker {
         Completer { slots: &self.inner.slots }
     }
 
-    /// Progress of what is in flight; `true` if there was any.
-    pub fn poll_links(&self) -> bool {
+    /// Progress of what is in flight.
+    pub fn poll_links(&self) -> Polled {
         let completer = Completer { slots: &self.inner.slots };
-        let mut worked = false;
+        let mut polled = Polled::default();
         for queue in self.inner.links.borrow().iter().filter_map(Weak::upgrade) {
             if queue.link.busy() {
-                worked |= queue.link.poll(&completer);
+                polled.busy = true;
+                polled.worked |= queue.link.poll(&completer);
             }
         }
-        worked
+        polled
     }
+}
 
-    pub(super) fn any_link_busy(&self) -> bool {
-        let links = self.inner.links.borrow();
-        links.iter().filter_map(Weak::upgrade).any(|queue| queue.link.busy())
-    }
+/// What a look at the links of a worker found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Polled {
+    /// Something is in flight.
+    pub busy: bool,
+    /// There was progress.
+    pub worked: bool,
 }
 
 impl fmt::Debug for Worker {

@@ -17,6 +17,9 @@ use crate::link::{Bell, Capabilities, Completer, Control, Link, Posted, Token};
 use crate::runtime::Worker;
 use crate::{ClientId, FabricError, NodeId, Persistence, Result, Time};
 
+/// How many looks in vain share one reading of the clock, for the timeout.
+const LOOKS_PER_CLOCK: u32 = 16;
+
 /// How often a reconnecting task looks whether the helper thread is done.
 const LOOK: Duration = Duration::from_micros(200);
 
@@ -35,6 +38,8 @@ struct State {
     outbox: Outbox,
     /// Frames that wait for their answers, in the order they were sent.
     waiting: VecDeque<Waiting>,
+    /// Looks in vain since something last came in: the clock is read now and then only.
+    in_vain: u32,
     /// Why there is no connection any more.
     lost: Option<FabricError>,
     /// When something last came in, or the first of those that wait was sent.
@@ -72,6 +77,7 @@ impl TcpLink {
             inbox: Inbox::new(),
             outbox: Outbox::default(),
             waiting: VecDeque::new(),
+            in_vain: 0,
             lost: None,
             since: worker.now(),
         };
@@ -284,7 +290,8 @@ unsafe impl Link for TcpLink {
             self.fail(state, completer, &FabricError::NodeGone(self.node));
             return true;
         }
-        if looked == Look::Nothing
+        state.in_vain = if looked == Look::Nothing { state.in_vain.wrapping_add(1) } else { 0 };
+        if state.in_vain % LOOKS_PER_CLOCK == LOOKS_PER_CLOCK - 1
             && !state.waiting.is_empty()
             && self.worker.now() - state.since > self.shared.options.timeout
         {

@@ -26,6 +26,12 @@ const STOP: u64 = u64::MAX - 1;
 /// How long after the last work the thread goes on looking without sleeping.
 const SPIN: Duration = Duration::from_micros(300);
 
+/// How long it does so without giving its core to others.
+const YIELD: Duration = Duration::from_micros(30);
+
+/// How many turns share one reading of the clock while there is work.
+const TURNS_PER_CLOCK: u32 = 16;
+
 /// How often connections are looked at for stalls.
 const ROUNDS: Duration = Duration::from_millis(500);
 
@@ -77,32 +83,34 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
     }
 
     pub(super) fn run(mut self) -> Result<()> {
-        let mut events = Vec::with_capacity(256);
-        let mut last_work = Instant::now();
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(256);
+        let mut now = Instant::now();
+        let mut last_work = now;
         let mut turns = 0u32;
         while !self.stop.is_asked() {
-            let now = Instant::now();
             let spinning = now - last_work < SPIN;
             let mut worked = spinning && self.serve_hot(now);
             turns = turns.wrapping_add(1);
-            // The kernel is asked now and then while hot connections keep this thread busy.
-            if !spinning || self.hot.is_empty() || turns.is_multiple_of(16) {
-                let wait = if spinning {
-                    Duration::ZERO
-                } else {
-                    self.next_rounds.saturating_duration_since(now)
-                };
-                self.wait(&mut events, wait)?;
+            // While hot connections keep this thread busy, the kernel and the clock are asked now and
+            // then only: a look at a socket is what costs time here.
+            let thorough = turns.is_multiple_of(TURNS_PER_CLOCK);
+            if !spinning || self.hot.is_empty() || turns.is_multiple_of(4 * TURNS_PER_CLOCK) {
+                let sleep = self.next_rounds.saturating_duration_since(now);
+                self.wait(&mut events, if spinning { Duration::ZERO } else { sleep })?;
+                now = Instant::now();
                 for event in events.drain(..) {
-                    let event: epoll::Event = event;
                     worked |= self.happened(event.data.u64(), now);
                 }
             }
+            if thorough || !spinning {
+                now = Instant::now();
+            }
             if worked {
-                last_work = Instant::now();
-            } else if spinning && turns.is_multiple_of(8) {
+                last_work = now;
+            } else if spinning && now - last_work > YIELD {
                 // With more threads than cores the clients may need ours.
                 std::thread::yield_now();
+                now = Instant::now();
             }
             if now >= self.next_rounds {
                 self.look_for_stalls(now);

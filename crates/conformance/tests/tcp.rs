@@ -1,0 +1,347 @@
+//! What only `tcp` has: strangers, floods, stalls, cut streams, networks that swallow everything.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use farside_conformance::beds::{self, TcpBed};
+use farside_conformance::{cases, run};
+use farside_fabric::tcp::{Client, Node, NodeEvent, NodeOptions, Options, Secret, Stop};
+use farside_fabric::{ClientId, FabricError, NodeId, Queue, Result, Worker};
+
+/// A node in a thread of this process, with what it tells.
+struct TestNode {
+    address: SocketAddr,
+    stop: Stop,
+    events: mpsc::Receiver<NodeEvent>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl TestNode {
+    fn start(options: NodeOptions) -> Self {
+        let node = Node::bind(options).unwrap();
+        let (address, stop) = (node.address().unwrap(), Stop::new().unwrap());
+        let (tell, events) = mpsc::channel();
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            node.run(&stopped, |event| _ = tell.send(event)).unwrap();
+        });
+        TestNode { address, stop, events, thread: Some(thread) }
+    }
+
+    fn refusal(&self) -> String {
+        loop {
+            match self.events.recv_timeout(Duration::from_secs(10)).expect("a refusal") {
+                NodeEvent::Refused { why, .. } => return why,
+                _ => continue,
+            }
+        }
+    }
+}
+
+impl Drop for TestNode {
+    fn drop(&mut self) {
+        self.stop.stop();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn quick(secret: Option<Secret>) -> Options {
+    let timeout = Duration::from_millis(300);
+    Options { secret, timeout, connect_timeout: timeout }
+}
+
+fn connect(address: SocketAddr, options: Options) -> (Worker, Result<Queue>) {
+    let worker = Worker::new(1);
+    let client = Client::new(ClientId(7), vec![address], options);
+    let queue = client.connect(&worker, NodeId(0));
+    (worker, queue)
+}
+
+async fn add(worker: &Worker, queue: &Queue) -> Result<u64> {
+    let mut round = worker.round();
+    let old = round.to(queue).faa(0, 1);
+    Ok(round.ring().await?[old])
+}
+
+fn secret(text: &str) -> Option<Secret> {
+    Some(Secret::new(text.as_bytes()).unwrap())
+}
+
+#[test]
+fn who_does_not_know_the_secret_stays_outside() {
+    let options = NodeOptions { secret: secret("a secret of 24 characters"), ..NodeOptions::default() };
+    let node = TestNode::start(options);
+    let (worker, queue) = connect(node.address, quick(secret("a secret of 24 characters")));
+    assert_eq!(worker.block_on(add(&worker, &queue.unwrap())), Ok(0));
+
+    let (_, wrong) = connect(node.address, quick(secret("another one of 24 charact")));
+    let wrong = wrong.unwrap_err().to_string();
+    assert!(wrong.contains("does not know the secret"), "{wrong}");
+    assert!(node.refusal().contains("does not know the secret"));
+    let (_, none) = connect(node.address, quick(None));
+    let none = none.unwrap_err().to_string();
+    assert!(none.contains("asks for a secret"), "{none}");
+}
+
+#[test]
+fn a_client_with_a_secret_does_not_trust_a_node_without() {
+    let node = TestNode::start(NodeOptions::default());
+    let (_, queue) = connect(node.address, quick(secret("a secret of 24 characters")));
+    let error = queue.unwrap_err().to_string();
+    assert!(error.contains("does not know our secret"), "{error}");
+}
+
+#[test]
+fn what_is_no_node_is_noticed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().take(2) {
+            let _ = stream.unwrap().write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let (_, queue) = connect(address, quick(None));
+    let error = queue.unwrap_err().to_string();
+    assert!(error.contains("is this a Farside node?"), "{error}");
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (_, queue) = connect(silent.local_addr().unwrap(), quick(None));
+    assert!(matches!(queue, Err(FabricError::TimedOut { .. })));
+}
+
+/// A frame as the handshake has it: length, kind, zeroes, body.
+fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
+    let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
+    bytes.extend([kind, 0, 0, 0]);
+    bytes.extend(body);
+    bytes
+}
+
+fn hello(version: u64) -> Vec<u8> {
+    let mut body = b"FARSIDE-".to_vec();
+    body.extend(version.to_le_bytes());
+    body.extend([7; 8 + 8 + 32]);
+    frame(1, &body)
+}
+
+#[test]
+fn strange_frames_close_their_connection_only() {
+    let node = TestNode::start(NodeOptions::default());
+    let (worker, queue) = connect(node.address, quick(None));
+    let queue = queue.unwrap();
+    let strange: [(&[u8], &str); 6] = [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "kind"),
+        (&frame(16, &[0; 16]), "does not belong here"),
+        (&frame(1, b"FARSIDE-"), "ends in the middle"),
+        (&[255, 255, 255, 255, 1, 0, 0, 0], "are allowed here"),
+        (&[0, 0, 0, 0, 1, 9, 9, 9], "stray bits"),
+        (&hello(99), "speaks version 99"),
+    ];
+    for (bytes, why) in strange {
+        let mut stranger = TcpStream::connect(node.address).unwrap();
+        stranger.write_all(bytes).unwrap();
+        let said = node.refusal();
+        assert!(said.contains(why), "{said}");
+        stranger.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut goodbye = Vec::new();
+        let _ = stranger.read_to_end(&mut goodbye);
+        assert!(String::from_utf8_lossy(&goodbye).contains(why), "{goodbye:?}");
+        assert!(worker.block_on(add(&worker, &queue)).is_ok());
+    }
+}
+
+/// Verbs that our own client never sends: past the end, misaligned, too large, with wrong operands.
+#[test]
+fn bad_verbs_have_no_effect() {
+    let options = NodeOptions { memory_bytes: 4096, ..NodeOptions::default() };
+    let node = TestNode::start(options);
+    let verb = |op: u64, words: u64, at: u64, operands: &[u64]| {
+        let mut body = (op | words << 32).to_le_bytes().to_vec();
+        body.extend(at.to_le_bytes());
+        operands.iter().for_each(|word| body.extend(word.to_le_bytes()));
+        body
+    };
+    let good = verb(1, 1, 0, &[99]);
+    for bad in [
+        verb(1, 1, 4096, &[1]),
+        verb(1, 1, 4, &[1]),
+        verb(0, 1 << 30, 0, &[]),
+        verb(0, 0, 0, &[]),
+        verb(2, 1, 0, &[1]),
+        verb(9, 1, 0, &[1]),
+        verb(1, 5, 0, &[1]),
+        verb(0, 1, u64::MAX - 7, &[]),
+    ] {
+        let mut stream = TcpStream::connect(node.address).unwrap();
+        stream.write_all(&hello(1)).unwrap();
+        stream.write_all(&frame(3, &[0; 32])).unwrap();
+        stream.write_all(&frame(16, &[good.clone(), bad].concat())).unwrap();
+        node.refusal();
+    }
+    let (worker, queue) = connect(node.address, quick(None));
+    assert_eq!(worker.block_on(add(&worker, &queue.unwrap())), Ok(0), "a bad doorbell had an effect");
+}
+
+/// A well-behaved client beside random bytes, half-open connections and oversized requests.
+#[test]
+fn a_flood_does_not_drown_the_others() {
+    let options = NodeOptions {
+        handshake_timeout: Duration::from_millis(500),
+        max_connections: 4000,
+        ..NodeOptions::default()
+    };
+    let node = TestNode::start(options);
+    let (worker, queue) = connect(node.address, Options::default());
+    let queue = queue.unwrap();
+    let rate = |span: Duration| {
+        worker.block_on(async {
+            let (start, mut count) = (Instant::now(), 0u32);
+            while start.elapsed() < span {
+                add(&worker, &queue).await.unwrap();
+                count += 1;
+            }
+            f64::from(count) / span.as_secs_f64()
+        })
+    };
+    let calm = rate(Duration::from_secs(1));
+    let (over, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let flood = std::thread::spawn({
+        let (over, sent, address) = (Arc::clone(&over), Arc::clone(&sent), node.address);
+        move || {
+            let mut half_open = Vec::new();
+            let mut noise: u64 = 88172645463325252;
+            while !over.load(Ordering::Relaxed) {
+                let Ok(mut stream) = TcpStream::connect(address) else { continue };
+                noise ^= noise << 13;
+                noise ^= noise >> 7;
+                noise ^= noise << 17;
+                let kind = noise % 3;
+                let bytes: Vec<u8> = match kind {
+                    0 => (0..200).map(|i| (noise >> (i % 57)) as u8).collect(),
+                    1 => vec![255, 255, 255, 127, 16, 0, 0, 0],
+                    _ => Vec::new(),
+                };
+                let _ = stream.write_all(&bytes);
+                if kind == 2 && half_open.len() < 1000 {
+                    half_open.push(stream);
+                }
+                sent.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_micros(300));
+            }
+        }
+    });
+    let flooded = rate(Duration::from_secs(3));
+    over.store(true, Ordering::Relaxed);
+    flood.join().unwrap();
+    let sent = sent.load(Ordering::Relaxed);
+    println!("{calm:.0}/s alone, {flooded:.0}/s beside {sent} strangers");
+    assert!(sent > 500, "only {sent} strangers came");
+    assert!(flooded > calm / 2.0, "{flooded:.0}/s beside the flood, {calm:.0}/s before");
+}
+
+#[test]
+fn a_node_without_work_sleeps() {
+    let node = TestNode::start(NodeOptions::default());
+    let (worker, queue) = connect(node.address, quick(None));
+    let queue = queue.unwrap();
+    worker.block_on(add(&worker, &queue)).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    let used = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    // Other tests of this process may work meanwhile: the calmest of a few looks counts.
+    let looks = (0..5).map(|_| {
+        let before = used();
+        std::thread::sleep(Duration::from_millis(400));
+        used() - before
+    });
+    let calmest = looks.min().unwrap();
+    println!("{calmest:?} in 400 ms");
+    let alone = std::env::args().any(|arg| arg.contains("a_node_without_work_sleeps"));
+    assert!(!alone || calmest < Duration::from_millis(4), "{calmest:?} of processor time in 400 ms");
+}
+
+fn typed_within(worker: &Worker, queue: &Queue, bound: Duration) -> FabricError {
+    let start = Instant::now();
+    let error = worker.block_on(async {
+        loop {
+            if let Err(error) = add(worker, queue).await {
+                return error;
+            }
+        }
+    });
+    assert!(start.elapsed() < bound, "{error} after {:?}", start.elapsed());
+    error
+}
+
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_farside-conformance"))
+}
+
+/// A node process, killed when dropped.
+struct NodeProcess(std::process::Child, SocketAddr);
+
+impl NodeProcess {
+    fn start(prefix: &[&str], listen: &str) -> Self {
+        use std::io::BufRead;
+        let program = program().to_str().unwrap();
+        let command: Vec<_> = prefix.iter().copied().chain([program, beds::NODE, listen]).collect();
+        let mut child = std::process::Command::new(command[0])
+            .args(&command[1..])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        NodeProcess(child, line.trim().parse().unwrap())
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.0.id() as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_killed_node_is_noticed_at_once() {
+    let node = NodeProcess::start(&[], "127.0.0.1:0");
+    let (worker, queue) = connect(node.1, quick(None));
+    let queue = queue.unwrap();
+    node.signal(rustix::process::Signal::KILL);
+    let error = typed_within(&worker, &queue, Duration::from_millis(600));
+    assert!(matches!(error, FabricError::NodeGone(_)), "{error}");
+    let again = worker.block_on(queue.reconnect());
+    assert!(matches!(again, Err(FabricError::NodeGone(_))), "{again:?}");
+}
+
+#[test]
+fn a_stopped_node_is_an_error_within_the_timeout() {
+    let node = NodeProcess::start(&[], "127.0.0.1:0");
+    let (worker, queue) = connect(node.1, quick(None));
+    let queue = queue.unwrap();
+    node.signal(rustix::process::Signal::STOP);
+    let error = typed_within(&worker, &queue, Duration::from_millis(600));
+    assert!(matches!(error, FabricError::TimedOut { .. }), "{error}");
+    assert!(worker.block_on(queue.reconnect()).is_err(), "it does not answer");
+    node.signal(rustix::process::Signal::CONT);
+    let start = Instant::now();
+    while worker.block_on(queue.reconnect()).is_err() {
+        assert!(start.elapsed() < Duration::from_secs(5), "it goes on, and cannot be reached");
+    }
+    // What was in flight when it stopped has taken effect once, or never will.
+    let before = worker.block_on(add(&worker, &queue)).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(worker.block_on(add(&worker, &queue)), Ok(before + 1));
+}
