@@ -27,6 +27,9 @@ fn suite() -> Result<()> {
     if first == beds::ACTOR {
         return beds::act(rest);
     }
+    if first == beds::PROXY {
+        return beds::be_proxy(rest);
+    }
     if first == beds::NODE {
         return beds::be_node(rest);
     }

@@ -74,7 +74,8 @@ fn secret(text: &str) -> Option<Secret> {
 
 #[test]
 fn who_does_not_know_the_secret_stays_outside() {
-    let options = NodeOptions { secret: secret("a secret of 24 characters"), ..NodeOptions::default() };
+    let options =
+        NodeOptions { secret: secret("a secret of 24 characters"), ..NodeOptions::default() };
     let node = TestNode::start(options);
     let (worker, queue) = connect(node.address, quick(secret("a secret of 24 characters")));
     assert_eq!(worker.block_on(add(&worker, &queue.unwrap())), Ok(0));
@@ -183,7 +184,11 @@ fn bad_verbs_have_no_effect() {
         node.refusal();
     }
     let (worker, queue) = connect(node.address, quick(None));
-    assert_eq!(worker.block_on(add(&worker, &queue.unwrap())), Ok(0), "a bad doorbell had an effect");
+    assert_eq!(
+        worker.block_on(add(&worker, &queue.unwrap())),
+        Ok(0),
+        "a bad doorbell had an effect"
+    );
 }
 
 /// A well-behaved client beside random bytes, half-open connections and oversized requests.
@@ -263,7 +268,10 @@ fn a_node_without_work_sleeps() {
     let calmest = looks.min().unwrap();
     println!("{calmest:?} in 400 ms");
     let alone = std::env::args().any(|arg| arg.contains("a_node_without_work_sleeps"));
-    assert!(!alone || calmest < Duration::from_millis(4), "{calmest:?} of processor time in 400 ms");
+    assert!(
+        !alone || calmest < Duration::from_millis(4),
+        "{calmest:?} of processor time in 400 ms"
+    );
 }
 
 fn typed_within(worker: &Worker, queue: &Queue, bound: Duration) -> FabricError {
@@ -344,4 +352,141 @@ fn a_stopped_node_is_an_error_within_the_timeout() {
     let before = worker.block_on(add(&worker, &queue)).unwrap();
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(worker.block_on(add(&worker, &queue)), Ok(before + 1));
+}
+
+/// Two hosts: this one, and a network namespace at the other end of a veth pair. Both go when this is
+/// dropped.
+struct OtherHost {
+    name: String,
+    here: String,
+    there: std::net::IpAddr,
+}
+
+impl OtherHost {
+    /// `None`, with a printed reason, where such a thing cannot be made.
+    fn new(number: u8) -> Option<Self> {
+        let id = std::process::id() % 10_000 * 10 + u32::from(number);
+        let (name, here) = (format!("farside-{id}"), format!("fs{id}"));
+        let (third, fourth) = ((id / 60 % 250) as u8, (id % 60 * 4) as u8);
+        let mine = std::net::Ipv4Addr::new(10, 219, third, fourth + 1);
+        let there = std::net::Ipv4Addr::new(10, 219, third, fourth + 2);
+        let host = OtherHost { name, here, there: there.into() };
+        let OtherHost { name, here, .. } = &host;
+        let peer = format!("{here}p");
+        let made = ip(&["netns", "add", name])
+            && ip(&["link", "add", here, "type", "veth", "peer", "name", &peer, "netns", name])
+            && ip(&["addr", "add", &format!("{mine}/30"), "dev", here])
+            && ip(&["link", "set", here, "up"])
+            && ip(&["-n", name, "addr", "add", &format!("{there}/30"), "dev", &peer])
+            && ip(&["-n", name, "link", "set", &peer, "up"])
+            && ip(&["-n", name, "link", "set", "lo", "up"]);
+        if !made {
+            println!("skipped: network namespaces need root and the package iproute2");
+        }
+        made.then_some(host)
+    }
+
+    fn prefix(&self) -> Vec<String> {
+        ["ip", "netns", "exec", &self.name].map(String::from).to_vec()
+    }
+}
+
+impl Drop for OtherHost {
+    fn drop(&mut self) {
+        ip(&["link", "del", &self.here]);
+        ip(&["netns", "del", &self.name]);
+    }
+}
+
+fn ip(args: &[&str]) -> bool {
+    let run =
+        std::process::Command::new("ip").args(args).stderr(std::process::Stdio::null()).status();
+    run.is_ok_and(|status| status.success())
+}
+
+#[test]
+fn the_suite_holds_between_network_namespaces() {
+    let Some(host) = OtherHost::new(1) else { return };
+    for case in cases::CASES {
+        let bed = TcpBed::elsewhere(program(), &host.prefix(), host.there, Ok).unwrap();
+        if let Err(error) = run(case, &bed) {
+            panic!("{} between namespaces: {error:#}", case.name);
+        }
+    }
+}
+
+/// A route that swallows everything on its way to the node.
+#[test]
+fn a_black_hole_is_an_error_within_the_timeout() {
+    let Some(host) = OtherHost::new(2) else { return };
+    let prefix = host.prefix();
+    let prefix: Vec<_> = prefix.iter().map(String::as_str).collect();
+    let node = NodeProcess::start(&prefix, &format!("{}:0", host.there));
+    let (worker, queue) = connect(node.1, quick(None));
+    let queue = queue.unwrap();
+    worker.block_on(add(&worker, &queue)).unwrap();
+    let route = format!("{}/32", host.there);
+    assert!(ip(&["route", "add", "blackhole", &route]));
+    let error = typed_within(&worker, &queue, Duration::from_millis(600));
+    assert!(matches!(error, FabricError::TimedOut { .. }), "{error}");
+    let start = Instant::now();
+    assert!(worker.block_on(queue.reconnect()).is_err());
+    assert!(start.elapsed() < Duration::from_millis(600));
+    assert!(ip(&["route", "del", "blackhole", &route]));
+    worker.block_on(queue.reconnect()).unwrap();
+    worker.block_on(add(&worker, &queue)).unwrap();
+}
+
+#[test]
+fn the_suite_holds_through_a_proxy_that_delays_and_stalls() {
+    for (seed, case) in (1..).zip(cases::CASES) {
+        let mut proxies = Vec::new();
+        let bed = TcpBed::through(program(), |address| {
+            let proxy = beds::Proxy::start(program(), address, seed, 0)?;
+            let between = proxy.address;
+            proxies.push(proxy);
+            Ok(between)
+        });
+        if let Err(error) = run(case, &bed.unwrap()) {
+            panic!("{} through a proxy: {error:#}", case.name);
+        }
+    }
+}
+
+/// Streams are cut at random. A client that swaps from one number to the next, reconnects after each
+/// error and tries again counts every number once.
+#[test]
+fn nothing_is_lost_or_doubled_when_streams_are_cut() {
+    let node = NodeProcess::start(&[], "127.0.0.1:0");
+    let proxy = beds::Proxy::start(program(), node.1, 5, 20_000).unwrap();
+    let worker = Worker::new(1);
+    let client = Client::new(ClientId(9), vec![proxy.address], quick(None));
+    let connect_somehow = || {
+        (0..1000)
+            .find_map(|_| client.connect(&worker, NodeId(0)).ok())
+            .expect("one connection in a thousand")
+    };
+    let queue = connect_somehow();
+    let (mut errors, start) = (0, Instant::now());
+    worker.block_on(async {
+        for i in 0..2000 {
+            loop {
+                let mut round = worker.round();
+                let old = round.to(&queue).cas(8, i, i + 1);
+                match round.ring().await {
+                    // Found i: swapped now. Found i + 1: an attempt before it was answered too late.
+                    Ok(done) => {
+                        assert!(done[old] == i || done[old] == i + 1, "{} at step {i}", done[old]);
+                        break;
+                    }
+                    Err(_) => errors += 1,
+                }
+                while queue.reconnect().await.is_err() {
+                    assert!(start.elapsed() < Duration::from_secs(50), "no way through the proxy");
+                }
+            }
+        }
+    });
+    println!("{errors} errors");
+    assert!(errors > 10, "the streams were cut {errors} times only");
 }

@@ -2,12 +2,14 @@
 
 mod local;
 mod process;
+mod proxy;
 mod shm;
 mod sim;
 mod tcp;
 
 pub use local::LocalBed;
 pub use process::{ACTOR, act, start as start_process};
+pub use proxy::{PROXY, Proxy, be_proxy};
 pub use shm::ShmBed;
 pub use sim::SimBed;
 pub use tcp::{NODE, TcpBed, be_node};

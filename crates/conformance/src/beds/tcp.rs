@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -25,6 +25,7 @@ pub struct TcpBed {
     client: Client,
     next_client: Cell<u64>,
     program: PathBuf,
+    prefix: Vec<String>,
     /// What actors and the case connect to: the nodes, or something between.
     addresses: Vec<SocketAddr>,
 }
@@ -36,9 +37,12 @@ struct NodeProcess {
 }
 
 impl NodeProcess {
-    fn start(program: &Path, address: SocketAddr) -> Result<Self> {
-        let mut child = Command::new(program)
-            .args([NODE, &address.to_string()])
+    /// Started by `prefix`, if there is one, such as `ip netns exec NAME`.
+    fn start(program: &Path, prefix: &[String], address: SocketAddr) -> Result<Self> {
+        let mut command: Vec<_> = prefix.iter().map(std::ffi::OsString::from).collect();
+        command.extend([program.into(), NODE.into(), address.to_string().into()]);
+        let mut child = Command::new(&command[0])
+            .args(&command[1..])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -65,17 +69,27 @@ impl Drop for NodeProcess {
 impl TcpBed {
     /// A fresh one, whose nodes and actors are started from `program`.
     pub fn new(program: &Path) -> Result<Self> {
-        Self::through(program, Ok)
+        Self::elsewhere(program, &[], IpAddr::from([127, 0, 0, 1]), Ok)
     }
 
     /// One in which everybody connects through whatever `between` puts in front of a node.
     pub fn through(
         program: &Path,
+        between: impl FnMut(SocketAddr) -> Result<SocketAddr>,
+    ) -> Result<Self> {
+        Self::elsewhere(program, &[], IpAddr::from([127, 0, 0, 1]), between)
+    }
+
+    /// One whose nodes are started by `prefix` and listen at `host`.
+    pub fn elsewhere(
+        program: &Path,
+        prefix: &[String],
+        host: IpAddr,
         mut between: impl FnMut(SocketAddr) -> Result<SocketAddr>,
     ) -> Result<Self> {
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let any = SocketAddr::from((host, 0));
         let nodes: Vec<_> = (0..NODES)
-            .map(|_| Ok(RefCell::new(NodeProcess::start(program, any)?)))
+            .map(|_| Ok(RefCell::new(NodeProcess::start(program, prefix, any)?)))
             .collect::<Result<_>>()?;
         let addresses: Vec<_> =
             nodes.iter().map(|node| between(node.borrow().address)).collect::<Result<_>>()?;
@@ -86,6 +100,7 @@ impl TcpBed {
             client,
             next_client: Cell::new(2),
             program: program.into(),
+            prefix: prefix.to_vec(),
             addresses,
         })
     }
@@ -121,7 +136,7 @@ impl Bed for TcpBed {
     fn restart_node(&self, node: NodeId) -> Result<bool> {
         let mut process = self.nodes[node.0 as usize].borrow_mut();
         let address = process.address;
-        *process = NodeProcess::start(&self.program, address)?;
+        *process = NodeProcess::start(&self.program, &self.prefix, address)?;
         Ok(true)
     }
 }
