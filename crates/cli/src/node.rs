@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use farside_fabric::tcp::{Node, NodeEvent, NodeOptions, Secret, Stop};
+use farside_fabric::tcp::{Node, NodeEvent, NodeOptions, NodeTls, Secret, Stop};
 
 /// Options of `farside node`.
 #[derive(Args)]
@@ -23,6 +23,14 @@ pub(crate) struct NodeArgs {
     /// A file with the secret that clients must know, readable by its owner only
     #[arg(long)]
     secret_file: Option<PathBuf>,
+
+    /// Encrypt all connections: the certificate with its chain (PEM)
+    #[arg(long, requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// Encrypt all connections: the private key (PEM)
+    #[arg(long, requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
 
     /// Listen beyond this machine without a secret: whoever reaches the port can read and change all
     /// memory
@@ -66,11 +74,16 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
         is_loopback(listen.ip()) || secret.is_some() || args.trust_network,
         "--listen {listen} is reachable from other machines: give --secret-file FILE, or --trust-network if nobody else can reach it"
     );
+    let tls = match (&args.tls_cert, &args.tls_key) {
+        (Some(certificate), Some(key)) => Some(NodeTls::from_files(certificate, key)?),
+        _ => None,
+    };
     check_memory(args.memory)?;
     let options = NodeOptions {
         listen,
         memory_bytes: args.memory,
         secret,
+        tls,
         max_connections: args.max_connections as usize,
         ..NodeOptions::default()
     };

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use farside_conformance::beds::{self, TcpBed};
 use farside_conformance::{cases, run};
-use farside_fabric::tcp::{Client, Node, NodeEvent, NodeOptions, Options, Secret, Stop};
+use farside_fabric::tcp::{
+    Client, ClientTls, Node, NodeEvent, NodeOptions, NodeTls, Options, Secret, Stop,
+};
 use farside_fabric::{ClientId, FabricError, NodeId, Queue, Result, Worker};
 
 /// A node in a thread of this process, with what it tells.
@@ -52,7 +54,7 @@ impl Drop for TestNode {
 
 fn quick(secret: Option<Secret>) -> Options {
     let timeout = Duration::from_millis(300);
-    Options { secret, timeout, connect_timeout: timeout }
+    Options { secret, timeout, connect_timeout: timeout, ..Options::default() }
 }
 
 fn connect(address: SocketAddr, options: Options) -> (Worker, Result<Queue>) {
@@ -239,7 +241,9 @@ fn a_flood_does_not_drown_the_others() {
             }
         }
     });
-    let flooded = rate(Duration::from_secs(3));
+    // FARSIDE_FLOOD_SECONDS=30 for the long run.
+    let seconds = std::env::var("FARSIDE_FLOOD_SECONDS").ok().and_then(|s| s.parse().ok());
+    let flooded = rate(Duration::from_secs(seconds.unwrap_or(3)));
     over.store(true, Ordering::Relaxed);
     flood.join().unwrap();
     let sent = sent.load(Ordering::Relaxed);
@@ -489,4 +493,63 @@ fn nothing_is_lost_or_doubled_when_streams_are_cut() {
     });
     println!("{errors} errors");
     assert!(errors > 10, "the streams were cut {errors} times only");
+}
+
+/// A certificate for `localhost` that signs itself, and its key, in files that go with this.
+struct Certificate {
+    certificate: std::path::PathBuf,
+    key: std::path::PathBuf,
+}
+
+impl Certificate {
+    fn new(number: u32) -> Self {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+        let file = |kind: &str| {
+            std::env::temp_dir().join(format!("farside-{}-{number}.{kind}", std::process::id()))
+        };
+        let files = Certificate { certificate: file("crt"), key: file("key") };
+        std::fs::write(&files.certificate, made.cert.pem()).unwrap();
+        std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+        files
+    }
+
+    fn believed(&self, name: &str) -> Options {
+        let tls = Some(ClientTls::from_file(&self.certificate, name).unwrap());
+        Options { tls, ..quick(None) }
+    }
+}
+
+impl Drop for Certificate {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.certificate);
+        let _ = std::fs::remove_file(&self.key);
+    }
+}
+
+#[test]
+fn tls_lets_in_who_believes_the_certificate() {
+    let (ours, other) = (Certificate::new(1), Certificate::new(2));
+    let tls = Some(NodeTls::from_files(&ours.certificate, &ours.key).unwrap());
+    let node = TestNode::start(NodeOptions { tls, ..NodeOptions::default() });
+    let (worker, queue) = connect(node.address, ours.believed("localhost"));
+    let queue = queue.unwrap();
+    worker.block_on(async {
+        for i in 0..200 {
+            assert_eq!(add(&worker, &queue).await, Ok(i));
+        }
+        // Much more than one record of TLS, both ways.
+        let words: Vec<u64> = (0..500_000).collect();
+        let mut round = worker.round();
+        round.to(&queue).write(64, &words);
+        let back = round.to(&queue).read(64, words.len() * 8);
+        assert!(round.ring().await.unwrap()[back] == words[..], "what came back differs");
+    });
+    let denied = |options: Options| connect(node.address, options).1.unwrap_err().to_string();
+    assert!(denied(other.believed("localhost")).contains("TLS"), "a certificate of somebody else");
+    assert!(denied(ours.believed("example.com")).contains("TLS"), "another name");
+    let plain = connect(node.address, quick(None)).1;
+    assert!(plain.is_err(), "a client without TLS");
+    assert_eq!(worker.block_on(add(&worker, &queue)), Ok(200), "the first one is not disturbed");
+    assert!(NodeTls::from_files(&ours.key, &ours.key).is_err());
+    assert!(NodeTls::from_files(&ours.certificate, &other.key).is_err(), "a key that does not fit");
 }

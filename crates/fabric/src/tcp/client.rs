@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::auth::{Secret, Side, nonce};
 use super::handshake::{Challenge, Hello, MAX_HANDSHAKE, Welcome, is_proven, proof};
 use super::link::TcpLink;
+use super::tls::{Channel, ClientTls};
 use super::wire::{HEADER, Header, Kind, PROTOCOL_VERSION};
 use crate::runtime::Worker;
 use crate::{ClientId, FabricError, NodeId, Queue, Result};
@@ -17,6 +18,8 @@ use crate::{ClientId, FabricError, NodeId, Queue, Result};
 pub struct Options {
     /// Proves to nodes that this client may connect, and to it that they are the right ones.
     pub secret: Option<Secret>,
+    /// Encrypts, and checks the nodes' certificates.
+    pub tls: Option<ClientTls>,
     /// How long connecting may take.
     pub connect_timeout: Duration,
     /// How long the answer to a doorbell or call may take.
@@ -26,7 +29,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let second = Duration::from_secs(1);
-        Options { secret: None, connect_timeout: 5 * second, timeout: 5 * second }
+        Options { secret: None, tls: None, connect_timeout: 5 * second, timeout: 5 * second }
     }
 }
 
@@ -46,7 +49,7 @@ pub(super) struct Shared {
 /// A connection that is ready for doorbells.
 #[derive(Debug)]
 pub(super) struct Connected {
-    pub(super) stream: TcpStream,
+    pub(super) channel: Channel,
     pub(super) welcome: Welcome,
 }
 
@@ -77,7 +80,7 @@ impl Shared {
         })?;
         let timeout = self.options.connect_timeout;
         let gone = |_| FabricError::NodeGone(node);
-        let mut stream =
+        let stream =
             TcpStream::connect_timeout(address, timeout).map_err(|error| match error.kind() {
                 std::io::ErrorKind::TimedOut => FabricError::TimedOut { node, after: timeout },
                 _ => FabricError::NodeGone(node),
@@ -85,12 +88,16 @@ impl Shared {
         stream.set_nodelay(true).map_err(gone)?;
         stream.set_read_timeout(Some(timeout)).map_err(gone)?;
         stream.set_write_timeout(Some(timeout)).map_err(gone)?;
-        let welcome = self.shake_hands(&mut stream, node, replaces)?;
-        stream.set_nonblocking(true).map_err(gone)?;
-        Ok(Connected { stream, welcome })
+        let mut channel = match &self.options.tls {
+            None => Channel::plain(stream),
+            Some(tls) => tls.channel(stream)?,
+        };
+        let welcome = self.shake_hands(&mut channel, node, replaces)?;
+        channel.socket.set_nonblocking(true).map_err(gone)?;
+        Ok(Connected { channel, welcome })
     }
 
-    fn shake_hands(&self, stream: &mut TcpStream, node: NodeId, replaces: u64) -> Result<Welcome> {
+    fn shake_hands(&self, stream: &mut Channel, node: NodeId, replaces: u64) -> Result<Welcome> {
         let denied = |why: String| FabricError::AccessDenied { node, why };
         let strange = || denied("it does not speak this protocol; is this a Farside node?".into());
         let secret = self.options.secret.as_ref();
@@ -119,13 +126,13 @@ impl Shared {
         Ok(welcome)
     }
 
-    fn send(&self, stream: &mut TcpStream, node: NodeId, kind: Kind, body: &[u8]) -> Result<()> {
+    fn send(&self, stream: &mut Channel, node: NodeId, kind: Kind, body: &[u8]) -> Result<()> {
         let frame = [&Header::write(kind, body.len())[..], body].concat();
         stream.write_all(&frame).map_err(|error| self.error(node, &error))
     }
 
     /// The next frame of the handshake, which must be of this kind.
-    fn expect(&self, stream: &mut TcpStream, node: NodeId, kind: Kind) -> Result<Vec<u8>> {
+    fn expect(&self, stream: &mut Channel, node: NodeId, kind: Kind) -> Result<Vec<u8>> {
         let mut header = [0; HEADER];
         stream.read_exact(&mut header).map_err(|error| self.error(node, &error))?;
         let strange = || FabricError::AccessDenied {
@@ -147,6 +154,10 @@ impl Shared {
         match error.kind() {
             std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
                 FabricError::TimedOut { node, after: self.options.connect_timeout }
+            }
+            // What rustls has to say.
+            std::io::ErrorKind::Other | std::io::ErrorKind::InvalidData => {
+                FabricError::AccessDenied { node, why: format!("TLS: {error}") }
             }
             _ => FabricError::NodeGone(node),
         }

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::Future;
-use std::net::TcpStream;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use std::time::Duration;
 
 use super::client::{Connected, Shared, farewell};
 use super::stream::{Inbox, Look, Outbox};
+use super::tls::Channel;
 use super::wire::{Kind, MAX_BODY, put_verb, words_in, words_returned, words_sent};
 use crate::link::{Bell, Capabilities, Completer, Control, Link, Posted, Token};
 use crate::runtime::Worker;
@@ -32,7 +32,7 @@ pub(super) struct TcpLink {
 }
 
 struct State {
-    stream: Option<TcpStream>,
+    stream: Option<Channel>,
     connection: u64,
     inbox: Inbox,
     outbox: Outbox,
@@ -73,7 +73,7 @@ impl TcpLink {
         let memory_bytes = connected.welcome.memory_bytes;
         let state = State {
             connection: connected.welcome.connection,
-            stream: Some(connected.stream),
+            stream: Some(connected.channel),
             inbox: Inbox::new(),
             outbox: Outbox::default(),
             waiting: VecDeque::new(),
@@ -278,6 +278,9 @@ unsafe impl Link for TcpLink {
                 }
             }
         }
+        if stream.is_holding() && stream.push().is_err() {
+            state.outbox = Outbox::default();
+        }
         let looked = state.inbox.fill(stream);
         match self.take_answers(state, completer) {
             Ok(took) => worked |= took,
@@ -319,7 +322,7 @@ unsafe impl Link for TcpLink {
             // Rounds under way fail first: poll finds the connection shut.
             while !self.state.borrow().waiting.is_empty() {
                 if let Some(stream) = &self.state.borrow().stream {
-                    let _ = stream.shutdown(std::net::Shutdown::Both);
+                    let _ = stream.socket.shutdown(std::net::Shutdown::Both);
                 }
                 self.worker.sleep(LOOK).await;
             }
@@ -337,7 +340,7 @@ unsafe impl Link for TcpLink {
             }
             let mut state = self.state.borrow_mut();
             state.connection = connected.welcome.connection;
-            state.stream = Some(connected.stream);
+            state.stream = Some(connected.channel);
             state.inbox = Inbox::new();
             state.outbox = Outbox::default();
             state.lost = None;

@@ -10,7 +10,8 @@
 //! **Reconnecting**: the new connection names the old one, which the node drops first, with all of its
 //! frames that were not executed. **Trust**: a node listens on loopback unless told otherwise. With a
 //! [`Secret`], client and node prove to each other that they know it before anything else happens
-//! (HMAC-SHA256 over both sides' random numbers). Nothing is encrypted without TLS.
+//! (HMAC-SHA256 over both sides' random numbers). With [`NodeTls`] and [`ClientTls`] the connection is
+//! encrypted, and the node shows a certificate.
 
 mod auth;
 mod client;
@@ -18,9 +19,11 @@ mod handshake;
 mod link;
 mod node;
 mod stream;
+mod tls;
 mod wire;
 
 pub use auth::Secret;
 pub use client::{Client, Options};
 pub use node::{Node, NodeEvent, NodeOptions, Stop};
+pub use tls::{ClientTls, NodeTls};
 pub use wire::{PROTOCOL_VERSION, decode_for_fuzzing};

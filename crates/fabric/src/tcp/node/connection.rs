@@ -1,11 +1,12 @@
 //! One connection of a node.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::super::client::Farewell;
 use super::super::handshake::{Challenge, Hello};
 use super::super::stream::{Inbox, Outbox};
+use super::super::tls::Channel;
 use super::super::wire::Kind;
 
 /// An answer is not taken: how many bytes may wait before nothing more of this client is executed.
@@ -13,7 +14,7 @@ const MAX_WAITING: usize = 8 << 20;
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Channel,
     pub(super) peer: SocketAddr,
     pub(super) number: u64,
     pub(super) stage: Stage,
@@ -42,7 +43,7 @@ pub(super) struct Watch {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, peer: SocketAddr, number: u64, now: Instant) -> Self {
+    pub(super) fn new(stream: Channel, peer: SocketAddr, number: u64, now: Instant) -> Self {
         Connection {
             stream,
             peer,
@@ -76,8 +77,12 @@ impl Connection {
         self.leaving = true;
     }
 
+    pub(super) fn has_output(&self) -> bool {
+        !self.outbox.is_empty() || self.stream.is_holding()
+    }
+
     /// What epoll should watch it for now.
     pub(super) fn wanted(&self) -> Watch {
-        Watch { input: !self.leaving && self.keeps_up(), output: !self.outbox.is_empty() }
+        Watch { input: !self.leaving && self.keeps_up(), output: self.has_output() }
     }
 }

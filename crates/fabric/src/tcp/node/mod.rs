@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::auth::{Secret, nonce};
+use super::tls::NodeTls;
 use crate::link::Op;
 use crate::memory::{Mapping, WORD};
 use crate::services::Services;
@@ -26,6 +27,8 @@ pub struct NodeOptions {
     pub memory_bytes: u64,
     /// What clients must know to connect.
     pub secret: Option<Secret>,
+    /// Encrypts all connections.
+    pub tls: Option<NodeTls>,
     /// How many connections there may be at once.
     pub max_connections: usize,
     /// How long a connection may take to show who it is.
@@ -40,6 +43,7 @@ impl Default for NodeOptions {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             memory_bytes: 64 << 20,
             secret: None,
+            tls: None,
             max_connections: 8192,
             handshake_timeout: Duration::from_secs(5),
             stall_timeout: Duration::from_secs(30),

@@ -10,6 +10,7 @@ use super::super::auth::{Side, nonce};
 use super::super::client::Farewell;
 use super::super::handshake::{Challenge, Hello, MAX_HANDSHAKE, Welcome, is_proven, proof};
 use super::super::stream::Look;
+use super::super::tls::Channel;
 use super::super::wire::{
     Kind, MAX_BODY, Malformed, PROTOCOL_VERSION, check_doorbell, put_words, take_verb, words_in,
 };
@@ -187,7 +188,14 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
                 self.connections.len() - 1
             });
             let data = EventData::new_u64(number as u64);
-            if epoll::add(&self.epoll, &stream, data, EventFlags::IN).is_ok() {
+            let stream = match &self.node.options.tls {
+                None => Channel::plain(stream),
+                Some(tls) => match tls.channel(stream) {
+                    Ok(channel) => channel,
+                    Err(_) => continue,
+                },
+            };
+            if epoll::add(&self.epoll, &stream.socket, data, EventFlags::IN).is_ok() {
                 let connection = Connection::new(stream, peer, self.next_number, now);
                 self.connections[number] = Some(connection);
                 self.next_number += 1;
@@ -220,7 +228,7 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
         flags.set(EventFlags::IN, wanted.input);
         flags.set(EventFlags::OUT, wanted.output);
         let data = EventData::new_u64(number as u64);
-        if epoll::modify(&self.epoll, &connection.stream, data, flags).is_ok() {
+        if epoll::modify(&self.epoll, &connection.stream.socket, data, flags).is_ok() {
             connection.watched = wanted;
         }
     }
@@ -228,7 +236,7 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
     /// The stream itself is closed when the connection is dropped.
     fn close(&mut self, connection: &Connection, why: Option<String>) {
         self.count -= 1;
-        let _ = epoll::delete(&self.epoll, &connection.stream);
+        let _ = epoll::delete(&self.epoll, &connection.stream.socket);
         if let Some(why) = why {
             (self.tell)(NodeEvent::Refused { peer: connection.peer, why });
         }
@@ -236,19 +244,26 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
 
     fn exchange(&mut self, connection: &mut Connection, now: Instant) -> Fate {
         let mut worked = false;
-        if !connection.leaving && connection.keeps_up() {
-            match connection.inbox.fill(&mut connection.stream) {
-                Look::Some => worked = true,
-                Look::Nothing => {}
-                Look::Gone => return Fate::Closes { why: None },
+        // TLS may hold more than one inbox full, of which the kernel knows nothing.
+        for _ in 0..connection.stream.reads_at_once() {
+            if connection.leaving || !connection.keeps_up() {
+                break;
             }
-        }
-        let unread = worked || connection.inbox.is_partial();
-        if unread && let Err(why) = self.execute_frames(connection) {
-            let why = why.to_string();
-            connection.say_goodbye(Farewell::Denied, &why);
-            let _ = connection.outbox.drain(&mut connection.stream);
-            return Fate::Closes { why: Some(why) };
+            let looked = connection.inbox.fill(&mut connection.stream);
+            if looked == Look::Gone {
+                return Fate::Closes { why: None };
+            }
+            worked |= looked == Look::Some;
+            let unread = worked || connection.inbox.is_partial();
+            if unread && let Err(why) = self.execute_frames(connection) {
+                let why = why.to_string();
+                connection.say_goodbye(Farewell::Denied, &why);
+                let _ = connection.outbox.drain(&mut connection.stream);
+                return Fate::Closes { why: Some(why) };
+            }
+            if looked == Look::Nothing {
+                break;
+            }
         }
         if !connection.outbox.is_empty() {
             match connection.outbox.drain(&mut connection.stream) {
@@ -257,12 +272,15 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
                 Look::Gone => return Fate::Closes { why: None },
             }
         }
-        if connection.leaving && connection.outbox.is_empty() {
+        if connection.stream.is_holding() && connection.stream.push().is_err() {
+            return Fate::Closes { why: None };
+        }
+        if connection.leaving && !connection.has_output() {
             return Fate::Closes { why: None };
         }
         let unfinished = connection.client().is_none()
             || connection.inbox.is_partial()
-            || !connection.outbox.is_empty();
+            || connection.has_output();
         connection.unfinished = match (unfinished, connection.unfinished) {
             (false, _) => None,
             (true, Some(since)) if !worked || connection.client().is_none() => Some(since),
