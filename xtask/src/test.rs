@@ -12,6 +12,8 @@ pub(crate) fn run() -> Result<()> {
     step("clippy", &mut cargo(&clippy))?;
     let docs = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"];
     step("docs", cargo(&docs).env("RUSTDOCFLAGS", "-D warnings"))?;
+    // Some tests make network namespaces; without the program they say that they skip it.
+    ensure_program("ip", "iproute2");
     step("tests", &mut cargo(&["test", "--workspace", "--locked"]))?;
     loom()?;
     determinism::run()?;

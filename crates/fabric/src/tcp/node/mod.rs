@@ -1,6 +1,7 @@
 //! A memory node: one thread that owns memory and serves connections.
 
 mod connection;
+mod requests;
 mod serve;
 
 use std::net::{SocketAddr, TcpListener};

@@ -6,20 +6,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::super::auth::{Side, nonce};
 use super::super::client::Farewell;
-use super::super::handshake::{Challenge, Hello, MAX_HANDSHAKE, Welcome, is_proven, proof};
+use super::super::handshake::MAX_HANDSHAKE;
 use super::super::stream::Look;
 use super::super::tls::Channel;
-use super::super::wire::{
-    Kind, MAX_BODY, Malformed, PROTOCOL_VERSION, check_doorbell, put_words, take_verb, words_in,
-};
+use super::super::wire::{MAX_BODY, Malformed};
 use super::connection::{Connection, Stage, Watch};
 use super::{Limits, Node, NodeEvent, Stop};
-use crate::link::Op;
-use crate::memory::{WORD, load_words, store_words};
-use crate::sync::Ordering;
-use crate::{ClientId, FabricError, NodeId, Result};
+use crate::{FabricError, Result};
 
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
@@ -40,17 +34,17 @@ const ROUNDS: Duration = Duration::from_millis(500);
 const HOT: usize = 16;
 
 pub(super) struct Serving<'s, F> {
-    node: Node,
+    pub(super) node: Node,
     stop: &'s Stop,
-    tell: F,
+    pub(super) tell: F,
     epoll: OwnedFd,
-    connections: Vec<Option<Connection>>,
+    pub(super) connections: Vec<Option<Connection>>,
     /// Numbers of connections that had work lately.
     hot: Vec<usize>,
     count: usize,
     next_number: u64,
-    fenced: HashSet<u64>,
-    limits: Limits,
+    pub(super) fenced: HashSet<u64>,
+    pub(super) limits: Limits,
     next_rounds: Instant,
 }
 
@@ -234,7 +228,7 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
     }
 
     /// The stream itself is closed when the connection is dropped.
-    fn close(&mut self, connection: &Connection, why: Option<String>) {
+    pub(super) fn close(&mut self, connection: &Connection, why: Option<String>) {
         self.count -= 1;
         let _ = epoll::delete(&self.epoll, &connection.stream.socket);
         if let Some(why) = why {
@@ -326,183 +320,6 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
             }
         }
         connection.inbox = inbox;
-        result
-    }
-
-    fn execute(
-        &mut self,
-        connection: &mut Connection,
-        kind: Kind,
-        body: &[u8],
-    ) -> Result<(), Malformed> {
-        match (&connection.stage, kind) {
-            (Stage::Stranger, Kind::Hello) => self.challenge(connection, body),
-            (Stage::Challenged { .. }, Kind::Proof) => self.welcome(connection, body),
-            (Stage::Client(_), Kind::Doorbell) => self.doorbell(connection, body),
-            (Stage::Client(client), Kind::Call) => {
-                let client = ClientId(*client);
-                self.call(connection, client, body)
-            }
-            (Stage::Client(_), Kind::Fence) => {
-                let victim: [u8; 8] = body.try_into().map_err(|_| Malformed::Short)?;
-                self.fence(u64::from_le_bytes(victim));
-                connection.outbox.frame(Kind::Done, |_| {});
-                Ok(())
-            }
-            _ => Err(Malformed::Unexpected),
-        }
-    }
-
-    fn challenge(&mut self, connection: &mut Connection, body: &[u8]) -> Result<(), Malformed> {
-        let hello = Hello::decode(body).ok_or(Malformed::Short)?;
-        let secret = self.node.options.secret.is_some();
-        let nonce = nonce().map_err(|_| Malformed::Unexpected)?;
-        let challenge = Challenge { version: PROTOCOL_VERSION, secret, nonce };
-        if hello.version == PROTOCOL_VERSION {
-            connection.outbox.frame(Kind::Challenge, |out| out.extend(challenge.encode()));
-            connection.stage = Stage::Challenged { hello, challenge };
-        } else {
-            let why = format!(
-                "the client speaks version {} of the protocol, this node version {PROTOCOL_VERSION}; upgrade the older one",
-                hello.version
-            );
-            self.turn_away(connection, Farewell::Denied, &why);
-        }
-        Ok(())
-    }
-
-    fn turn_away(&mut self, connection: &mut Connection, code: Farewell, why: &str) {
-        connection.say_goodbye(code, why);
-        (self.tell)(NodeEvent::Refused { peer: connection.peer, why: why.to_owned() });
-    }
-
-    fn welcome(&mut self, connection: &mut Connection, body: &[u8]) -> Result<(), Malformed> {
-        let Stage::Challenged { hello, challenge } = &connection.stage else {
-            return Err(Malformed::Unexpected);
-        };
-        let (hello, challenge) = (*hello, *challenge);
-        let secret = self.node.options.secret.as_ref();
-        let proven =
-            secret.is_none_or(|secret| is_proven(secret, Side::Client, &hello, &challenge, body));
-        if !proven {
-            self.turn_away(connection, Farewell::Denied, "it does not know the secret");
-            return Ok(());
-        }
-        if self.fenced.contains(&hello.client) {
-            self.turn_away(connection, Farewell::Fenced, "it was fenced");
-            return Ok(());
-        }
-        self.drop_connections(|other| {
-            other.number == hello.replaces && other.client() == Some(hello.client)
-        });
-        let welcome = Welcome {
-            connection: connection.number,
-            incarnation: self.node.incarnation,
-            memory_bytes: self.node.options.memory_bytes,
-            proof: proof(self.node.options.secret.as_ref(), Side::Node, &hello, &challenge),
-        };
-        connection.outbox.frame(Kind::Welcome, |out| out.extend(welcome.encode()));
-        connection.stage = Stage::Client(hello.client);
-        (self.tell)(NodeEvent::Connected { peer: connection.peer, client: hello.client });
-        Ok(())
-    }
-
-    /// Closes connections, with whatever of theirs was not executed.
-    fn drop_connections(&mut self, which: impl Fn(&Connection) -> bool) {
-        for number in 0..self.connections.len() {
-            if self.connections[number].as_ref().is_some_and(&which) {
-                let mut connection = self.connections[number].take().expect("seen above");
-                if connection.client().is_some_and(|client| self.fenced.contains(&client)) {
-                    connection.say_goodbye(Farewell::Fenced, "it was fenced");
-                    let _ = connection.outbox.drain(&mut connection.stream);
-                }
-                self.close(&connection, None);
-            }
-        }
-    }
-
-    fn fence(&mut self, victim: u64) {
-        if self.fenced.insert(victim) {
-            self.drop_connections(|other| other.client() == Some(victim));
-            (self.tell)(NodeEvent::Fenced { client: victim });
-        }
-    }
-
-    fn call(
-        &mut self,
-        connection: &mut Connection,
-        client: ClientId,
-        body: &[u8],
-    ) -> Result<(), Malformed> {
-        let (service, request) = body.split_first_chunk::<8>().ok_or(Malformed::Short)?;
-        let service = u16::try_from(u64::from_le_bytes(*service)).map_err(|_| Malformed::Header)?;
-        let failed = |outbox: &mut super::super::stream::Outbox, code: u8, why: &str| {
-            outbox.frame(Kind::Failed, |out| {
-                out.extend_from_slice(&service.to_le_bytes());
-                out.extend_from_slice(&[code, 0, 0, 0, 0, 0]);
-                out.extend_from_slice(&why.as_bytes()[..why.len().min(1024)]);
-            });
-        };
-        match self.node.services.run(NodeId(0), client, service, request) {
-            Ok(reply) => connection.outbox.frame(Kind::Done, |out| out.extend_from_slice(&reply)),
-            Err(FabricError::NoService { .. }) => failed(&mut connection.outbox, 1, ""),
-            Err(FabricError::Service { why, .. }) => failed(&mut connection.outbox, 2, &why),
-            Err(other) => failed(&mut connection.outbox, 2, &other.to_string()),
-        }
-        Ok(())
-    }
-
-    /// Executes a doorbell, all of which is checked first.
-    fn doorbell(&mut self, connection: &mut Connection, mut body: &[u8]) -> Result<(), Malformed> {
-        check_doorbell(body, &self.limits)?;
-        let (memory, limits) = (self.node.memory.words(), &self.limits);
-        let mut scratch = [0u64; 64];
-        let mut result = Ok(());
-        connection.outbox.frame(Kind::Done, |out| {
-            loop {
-                let verb = match take_verb(&mut body, limits) {
-                    Ok(Some(verb)) => verb,
-                    Ok(None) => break,
-                    Err(error) => {
-                        result = Err(error);
-                        break;
-                    }
-                };
-                let first = (verb.at / WORD) as usize;
-                let mut operand = words_in(verb.operands);
-                let mut next = || operand.next().expect("checked");
-                match verb.op {
-                    Op::Read => {
-                        for chunk in memory[first..first + verb.words].chunks(scratch.len()) {
-                            load_words(chunk, &mut scratch[..chunk.len()]);
-                            put_words(out, &scratch[..chunk.len()]);
-                        }
-                    }
-                    Op::Write => {
-                        for chunk in memory[first..first + verb.words].chunks(scratch.len()) {
-                            scratch[..chunk.len()].fill_with(&mut next);
-                            store_words(&scratch[..chunk.len()], chunk);
-                        }
-                    }
-                    Op::Faa => {
-                        let old = memory[first].fetch_add(next(), Ordering::Relaxed);
-                        put_words(out, &[old]);
-                    }
-                    Op::Cas | Op::MaskedCas => {
-                        let (expected, desired) = (next(), next());
-                        let masked = verb.op == Op::MaskedCas;
-                        let (compare, swap) = if masked { (next(), next()) } else { (!0, !0) };
-                        let old = memory[first].load(Ordering::Relaxed);
-                        if (old ^ expected) & compare == 0 {
-                            memory[first]
-                                .store((old & !swap) | (desired & swap), Ordering::Relaxed);
-                        }
-                        put_words(out, &[old]);
-                    }
-                    Op::Flush => {}
-                }
-            }
-        });
         result
     }
 }

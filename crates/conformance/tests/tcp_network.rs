@@ -1,0 +1,265 @@
+//! `tcp` on networks and with peers that misbehave: nodes that die or stop, other hosts, black holes,
+//! streams that are delayed and cut, thousands of connections.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use farside_conformance::beds::{self, TcpBed};
+use farside_conformance::{cases, run};
+use farside_fabric::tcp::{Client, Options};
+use farside_fabric::{ClientId, FabricError, NodeId, Queue, Result, Worker};
+
+fn quick() -> Options {
+    let timeout = Duration::from_millis(300);
+    Options { timeout, connect_timeout: timeout, ..Options::default() }
+}
+
+fn connect(address: SocketAddr) -> (Worker, Queue) {
+    let worker = Worker::new(1);
+    let client = Client::new(ClientId(7), vec![address], quick());
+    let queue = client.connect(&worker, NodeId(0)).unwrap();
+    (worker, queue)
+}
+
+async fn add(worker: &Worker, queue: &Queue) -> Result<u64> {
+    let mut round = worker.round();
+    let old = round.to(queue).faa(0, 1);
+    Ok(round.ring().await?[old])
+}
+
+fn typed_within(worker: &Worker, queue: &Queue, bound: Duration) -> FabricError {
+    let start = Instant::now();
+    let error = worker.block_on(async {
+        loop {
+            if let Err(error) = add(worker, queue).await {
+                return error;
+            }
+        }
+    });
+    assert!(start.elapsed() < bound, "{error} after {:?}", start.elapsed());
+    error
+}
+
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_farside-conformance"))
+}
+
+/// A node process, killed when dropped.
+struct NodeProcess(std::process::Child, SocketAddr);
+
+impl NodeProcess {
+    fn start(prefix: &[&str], listen: &str) -> Self {
+        use std::io::BufRead;
+        let program = program().to_str().unwrap();
+        let command: Vec<_> = prefix.iter().copied().chain([program, beds::NODE, listen]).collect();
+        let mut child = std::process::Command::new(command[0])
+            .args(&command[1..])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        NodeProcess(child, line.trim().parse().unwrap())
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.0.id() as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_killed_node_is_noticed_at_once() {
+    let node = NodeProcess::start(&[], "127.0.0.1:0");
+    let (worker, queue) = connect(node.1);
+    node.signal(rustix::process::Signal::KILL);
+    let error = typed_within(&worker, &queue, Duration::from_millis(600));
+    assert!(matches!(error, FabricError::NodeGone(_)), "{error}");
+    let again = worker.block_on(queue.reconnect());
+    assert!(matches!(again, Err(FabricError::NodeGone(_))), "{again:?}");
+}
+
+#[test]
+fn a_stopped_node_is_an_error_within_the_timeout() {
+    let node = NodeProcess::start(&[], "127.0.0.1:0");
+    let (worker, queue) = connect(node.1);
+    node.signal(rustix::process::Signal::STOP);
+    let error = typed_within(&worker, &queue, Duration::from_millis(600));
+    assert!(matches!(error, FabricError::TimedOut { .. }), "{error}");
+    assert!(worker.block_on(queue.reconnect()).is_err(), "it does not answer");
+    node.signal(rustix::process::Signal::CONT);
+    let start = Instant::now();
+    while worker.block_on(queue.reconnect()).is_err() {
+        assert!(start.elapsed() < Duration::from_secs(5), "it goes on, and cannot be reached");
+    }
+    // What was in flight when it stopped has taken effect once, or never will.
+    let before = worker.block_on(add(&worker, &queue)).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(worker.block_on(add(&worker, &queue)), Ok(before + 1));
+}
+
+/// Two hosts: this one, and a network namespace at the other end of a veth pair. Both go when this is
+/// dropped.
+struct OtherHost {
+    name: String,
+    here: String,
+    there: std::net::IpAddr,
+}
+
+impl OtherHost {
+    /// `None`, with a printed reason, where such a thing cannot be made.
+    fn new(number: u8) -> Option<Self> {
+        let id = std::process::id() % 10_000 * 10 + u32::from(number);
+        let (name, here) = (format!("farside-{id}"), format!("fs{id}"));
+        let (third, fourth) = ((id / 60 % 250) as u8, (id % 60 * 4) as u8);
+        let mine = std::net::Ipv4Addr::new(10, 219, third, fourth + 1);
+        let there = std::net::Ipv4Addr::new(10, 219, third, fourth + 2);
+        let host = OtherHost { name, here, there: there.into() };
+        let OtherHost { name, here, .. } = &host;
+        let peer = format!("{here}p");
+        let made = ip(&["netns", "add", name])
+            && ip(&["link", "add", here, "type", "veth", "peer", "name", &peer, "netns", name])
+            && ip(&["addr", "add", &format!("{mine}/30"), "dev", here])
+            && ip(&["link", "set", here, "up"])
+            && ip(&["-n", name, "addr", "add", &format!("{there}/30"), "dev", &peer])
+            && ip(&["-n", name, "link", "set", &peer, "up"])
+            && ip(&["-n", name, "link", "set", "lo", "up"]);
+        if !made {
+            println!("skipped: network namespaces need root and the package iproute2");
+        }
+        made.then_some(host)
+    }
+
+    fn prefix(&self) -> Vec<String> {
+        ["ip", "netns", "exec", &self.name].map(String::from).to_vec()
+    }
+}
+
+impl Drop for OtherHost {
+    fn drop(&mut self) {
+        ip(&["link", "del", &self.here]);
+        ip(&["netns", "del", &self.name]);
+    }
+}
+
+fn ip(args: &[&str]) -> bool {
+    let run =
+        std::process::Command::new("ip").args(args).stderr(std::process::Stdio::null()).status();
+    run.is_ok_and(|status| status.success())
+}
+
+#[test]
+fn the_suite_holds_between_network_namespaces() {
+    let Some(host) = OtherHost::new(1) else { return };
+    for case in cases::CASES {
+        let bed = TcpBed::elsewhere(program(), &host.prefix(), host.there, Ok).unwrap();
+        if let Err(error) = run(case, &bed) {
+            panic!("{} between namespaces: {error:#}", case.name);
+        }
+    }
+}
+
+/// A route that swallows everything on its way to the node.
+#[test]
+fn a_black_hole_is_an_error_within_the_timeout() {
+    let Some(host) = OtherHost::new(2) else { return };
+    let prefix = host.prefix();
+    let prefix: Vec<_> = prefix.iter().map(String::as_str).collect();
+    let node = NodeProcess::start(&prefix, &format!("{}:0", host.there));
+    let (worker, queue) = connect(node.1);
+    worker.block_on(add(&worker, &queue)).unwrap();
+    let route = format!("{}/32", host.there);
+    assert!(ip(&["route", "add", "blackhole", &route]));
+    let error = typed_within(&worker, &queue, Duration::from_millis(600));
+    assert!(matches!(error, FabricError::TimedOut { .. }), "{error}");
+    let start = Instant::now();
+    assert!(worker.block_on(queue.reconnect()).is_err());
+    assert!(start.elapsed() < Duration::from_millis(600));
+    assert!(ip(&["route", "del", "blackhole", &route]));
+    worker.block_on(queue.reconnect()).unwrap();
+    worker.block_on(add(&worker, &queue)).unwrap();
+}
+
+#[test]
+fn the_suite_holds_through_a_proxy_that_delays_and_stalls() {
+    for (seed, case) in (1..).zip(cases::CASES) {
+        let mut proxies = Vec::new();
+        let bed = TcpBed::through(program(), |address| {
+            let proxy = beds::Proxy::start(program(), address, seed, 0)?;
+            let between = proxy.address;
+            proxies.push(proxy);
+            Ok(between)
+        });
+        if let Err(error) = run(case, &bed.unwrap()) {
+            panic!("{} through a proxy: {error:#}", case.name);
+        }
+    }
+}
+
+/// Streams are cut at random. A client that swaps from one number to the next, reconnects after each
+/// error and tries again counts every number once.
+#[test]
+fn nothing_is_lost_or_doubled_when_streams_are_cut() {
+    let node = NodeProcess::start(&[], "127.0.0.1:0");
+    let proxy = beds::Proxy::start(program(), node.1, 5, 20_000).unwrap();
+    let worker = Worker::new(1);
+    let client = Client::new(ClientId(9), vec![proxy.address], quick());
+    let connect_somehow = || {
+        (0..1000)
+            .find_map(|_| client.connect(&worker, NodeId(0)).ok())
+            .expect("one connection in a thousand")
+    };
+    let queue = connect_somehow();
+    let (mut errors, start) = (0, Instant::now());
+    worker.block_on(async {
+        for i in 0..2000 {
+            loop {
+                let mut round = worker.round();
+                let old = round.to(&queue).cas(8, i, i + 1);
+                match round.ring().await {
+                    // Found i: swapped now. Found i + 1: an attempt before it was answered too late.
+                    Ok(done) => {
+                        assert!(done[old] == i || done[old] == i + 1, "{} at step {i}", done[old]);
+                        break;
+                    }
+                    Err(_) => errors += 1,
+                }
+                while queue.reconnect().await.is_err() {
+                    assert!(start.elapsed() < Duration::from_secs(50), "no way through the proxy");
+                }
+            }
+        }
+    });
+    println!("{errors} errors");
+    assert!(errors > 10, "the streams were cut {errors} times only");
+}
+
+/// Thousands of connections at once, all of them used.
+#[test]
+fn a_node_serves_thousands_of_connections() {
+    const CLIENTS: usize = 2000;
+    let node = NodeProcess::start(&[], "127.0.0.1:0");
+    let worker = Worker::new(1);
+    let queues: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            let client = Client::new(ClientId(number as u64 + 1), vec![node.1], Options::default());
+            client.connect(&worker, NodeId(0)).unwrap()
+        })
+        .collect();
+    worker.block_on(async {
+        for _ in 0..3 {
+            let mut round = worker.round();
+            queues.iter().for_each(|queue| _ = round.to(queue).faa(0, 1));
+            round.ring().await.unwrap();
+        }
+        assert_eq!(add(&worker, &queues[0]).await, Ok(3 * CLIENTS as u64));
+    });
+}
