@@ -1,7 +1,8 @@
 //! Hardware profiles: one table, one source per number.
 //!
 //! Sources are raw micro-figures of the papers (by claim id), or derived from them as said. Nothing
-//! here is fitted to a figure about locks, transactions or indexes: those are predictions.
+//! here is fitted to a figure about transactions or indexes. Two values for atomics on contended words
+//! were chosen with a figure about locks in sight: `docs/simulator.md` tells which, and how.
 
 use farside_fabric::Persistence;
 
@@ -96,7 +97,8 @@ const CONNECTX_4: Profile = Profile {
     // 76 M/s empty RPCs per machine (r2-fig2-4-two-sided-rate).
     serve_call: per_million(38.0),
     // About 1 µs of a NIC access is PCIe (rdpma-table2-3-pcie-latency): four crossings, of which the
-    // doorbell and the completion are the requester's.
+    // doorbell and the completion are the requester's. (At first 500 and 250 ns, two crossings; changed
+    // after runs of sherman Fig. 16.)
     pcie_read: 250 * NS,
     pcie_write: 250 * NS,
     // No on-chip memory is offered.
@@ -146,7 +148,8 @@ const CONNECTX_5: Profile = Profile {
     // 256 KB open to applications (sherman-setup-onchip-memory).
     on_chip_bytes: 256 << 10,
     // Atomics on one word use one processing unit at a time, of eight that make up the rate
-    // (an assumption: the papers do not say how many there are).
+    // (an assumption: the papers do not say how many there are; 16 was the first one, and 8 was taken
+    // after runs of sherman Fig. 16).
     on_chip_conflict: per_million(110.0 / 8.0),
     cached_queues: 1024,
     ..CONNECTX_4

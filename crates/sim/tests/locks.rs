@@ -1,5 +1,5 @@
-//! Predictions: locks under skew (`sherman` Figs. 2 and 16). Nothing in the hardware model was fitted
-//! to these figures; the locks are programmed as the paper describes them (§3.2.2, §4.3).
+//! Locks under skew (`sherman` Figs. 2 and 16), programmed as the paper describes them (§3.2.2, §4.3). Not
+//! a clean prediction: parameters were chosen after looking at Fig. 16 (`docs/simulator.md`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -13,7 +13,8 @@ use farside_sim::{Faults, Profile, Sim};
 
 const LOCKS: u64 = 10_240;
 const SEEDS: u64 = 4;
-/// A cache line that moves from one core to another: what local locks cost.
+/// A cache line that moves from one core to another: what local locks cost. Added after a first run
+/// without it.
 const LINE: Duration = Duration::from_nanos(100);
 /// How often in a row a lock is handed over within a compute server.
 const MAX_HANDOVERS: u32 = 4;
@@ -275,7 +276,7 @@ impl Entry {
     }
 }
 
-/// A prediction within 30 % of the paper.
+/// Within 30 % of the paper.
 #[track_caller]
 fn predicts(what: &str, measured: f64, expected: f64) {
     println!("{what}: {measured:.2} predicted, {expected:.2} in the paper");
@@ -283,7 +284,7 @@ fn predicts(what: &str, measured: f64, expected: f64) {
     assert!(off <= 0.30, "{what}: {measured:.2} predicted, {expected:.2} in the paper");
 }
 
-/// A prediction that goes in the paper's direction, but too far: `docs/simulator.md` says by how much
+/// Something that goes in the paper's direction, but too far: `docs/simulator.md` says by how much
 /// and what may be missing in the model.
 #[track_caller]
 fn overrates(what: &str, measured: f64, expected: f64) {
