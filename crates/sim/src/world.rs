@@ -35,7 +35,6 @@ pub(crate) struct State {
     pub(crate) agenda: Agenda,
     pub(crate) random: Random,
     pub(crate) digest: Digest,
-    pub(crate) events: u64,
     pub(crate) verbs: u64,
     pub(crate) threads: Vec<Thread>,
     pub(crate) processes: Vec<Process>,
@@ -157,7 +156,6 @@ impl World {
                 agenda: Agenda::default(),
                 random: Random::new(seed),
                 digest: Digest::new(seed),
-                events: 0,
                 verbs: 0,
                 threads: Vec::new(),
                 processes: Vec::new(),
@@ -222,7 +220,6 @@ impl World {
             };
             debug_assert!(at >= state.now);
             state.now = at;
-            state.events += 1;
             state.digest.mix(at);
             state.digest.mix(event.code());
             drop(state);

@@ -278,21 +278,21 @@ impl Entry {
 
 /// Within 30 % of the paper.
 #[track_caller]
-fn predicts(what: &str, measured: f64, expected: f64) {
-    println!("{what}: {measured:.2} predicted, {expected:.2} in the paper");
+fn agrees(what: &str, measured: f64, expected: f64) {
+    println!("{what}: {measured:.2} simulated, {expected:.2} in the paper");
     let off = (measured / expected - 1.0).abs();
-    assert!(off <= 0.30, "{what}: {measured:.2} predicted, {expected:.2} in the paper");
+    assert!(off <= 0.30, "{what}: {measured:.2} simulated, {expected:.2} in the paper");
 }
 
 /// Something that goes in the paper's direction, but too far: `docs/simulator.md` says by how much
 /// and what may be missing in the model.
 #[track_caller]
 fn overrates(what: &str, measured: f64, expected: f64) {
-    println!("{what}: {measured:.2} predicted, {expected:.2} in the paper (overrated)");
-    assert!(measured > expected * 1.3, "{what}: {measured:.2} is a good prediction now, say so");
+    println!("{what}: {measured:.2} simulated, {expected:.2} in the paper (overrated)");
+    assert!(measured > expected * 1.3, "{what}: {measured:.2} agrees now, say so");
     assert!(
         measured < expected * 2.5,
-        "{what}: {measured:.2} predicted, {expected:.2} in the paper"
+        "{what}: {measured:.2} simulated, {expected:.2} in the paper"
     );
 }
 
@@ -316,12 +316,12 @@ fn hierarchical_locks_bring_what_the_paper_measured() {
     ] {
         println!("{name:<9} {:7.3} M/s  p50 {:7.1} µs  p99 {:8.1} µs", it.mops, it.p50, it.p99);
     }
-    predicts("on-chip, throughput", chip.mops / host.mops, 2.89);
-    predicts("on-chip, p50", host.p50 / chip.p50, 3.01);
-    predicts("on-chip, p99", host.p99 / chip.p99, 2.88);
+    agrees("on-chip, throughput", chip.mops / host.mops, 2.89);
+    agrees("on-chip, p50", host.p50 / chip.p50, 3.01);
+    agrees("on-chip, p99", host.p99 / chip.p99, 2.88);
     overrates("local tables, throughput", table.mops / chip.mops, 3.85);
-    predicts("local tables, p50", chip.p50 / table.p50, 5.39);
-    predicts("local tables, p99", chip.p99 / table.p99, 3.65);
+    agrees("local tables, p50", chip.p50 / table.p50, 5.39);
+    agrees("local tables, p99", chip.p99 / table.p99, 3.65);
     overrates("handover, throughput", handover.mops / queue.mops, 2.34);
     overrates("handover, p99", queue.p99 / handover.p99, 3.19);
 }

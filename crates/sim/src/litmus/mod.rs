@@ -180,8 +180,6 @@ pub struct Outcome {
     pub gave_up: Option<FabricError>,
     /// A hash of everything that happened.
     pub digest: u64,
-    /// How many steps were taken at most.
-    pub steps: u64,
     /// How often each kind of fault struck.
     pub struck: std::collections::BTreeMap<&'static str, u64>,
     /// The timeline, if it was asked for.
@@ -225,7 +223,6 @@ impl Litmus {
             violation,
             gave_up,
             digest: sim.digest(),
-            steps: scenario.steps,
             struck: sim.struck(),
             trace: sim.take_trace(),
         }
