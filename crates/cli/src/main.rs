@@ -1,6 +1,7 @@
 //! The `farside` command.
 
 mod bench;
+mod credentials;
 mod doctor;
 mod fabric_arg;
 mod node;

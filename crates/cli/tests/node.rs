@@ -74,6 +74,100 @@ fn a_benchmark_uses_a_running_node() {
     assert!(report["ops"][0]["ops_per_s"].as_f64().unwrap() > 0.0);
 }
 
+/// A file of this test that goes with it.
+struct File(std::path::PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("farside-{name}-{}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        File(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_secret_and_tls_work_from_the_command_line() {
+    let secret = File::new("shared-secret", "a secret of 24 characters");
+    let made = rcgen::generate_simple_self_signed(vec!["memory.test".into()]).unwrap();
+    let certificate = File::new("certificate", &made.cert.pem());
+    let key = File::new("key", &made.signing_key.serialize_pem());
+    let node = Node::start(&[
+        "--listen",
+        "127.0.0.1:0",
+        "--secret-file",
+        secret.path(),
+        "--tls-cert",
+        certificate.path(),
+        "--tls-key",
+        key.path(),
+    ]);
+    let bench = |credentials: &[&str]| {
+        let url = format!("tcp:{}", node.address);
+        Command::new(env!("CARGO_BIN_EXE_farside"))
+            .args(["bench", "verbs", "--fabric", "tcp", "--connect", &url, "--threads", "1"])
+            .args(["--txns", "200", "--verb", "cas", "--json"])
+            .args(credentials)
+            .output()
+            .unwrap()
+    };
+    let all = [
+        "--secret-file",
+        secret.path(),
+        "--tls-ca",
+        certificate.path(),
+        "--tls-name",
+        "memory.test",
+    ];
+    let good = bench(&all);
+    assert!(good.status.success(), "{}", String::from_utf8_lossy(&good.stderr));
+    let said = |output: std::process::Output| {
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let no_secret = said(bench(&all[2..]));
+    assert!(no_secret.contains("it asks for a secret"), "{no_secret}");
+    let wrong_name = said(bench(&["--tls-ca", certificate.path(), "--tls-name", "other.test"]));
+    assert!(wrong_name.contains("TLS"), "{wrong_name}");
+}
+
+/// The CPU time that a process has used.
+fn cpu_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: u64 = fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(ticks * 10)
+}
+
+/// Also once it was busy, and while somebody is connected.
+#[test]
+fn a_node_without_work_uses_no_cpu() {
+    let node = Node::start(&["--listen", "127.0.0.1:0"]);
+    let url = format!("tcp:{}", node.address);
+    let busy = Command::new(env!("CARGO_BIN_EXE_farside"))
+        .args(["bench", "verbs", "--fabric", "tcp", "--connect", &url, "--seconds", "0.5"])
+        .output()
+        .unwrap();
+    assert!(busy.status.success());
+    let _connection = std::net::TcpStream::connect(&node.address).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let before = cpu_time(node.child.id());
+    std::thread::sleep(Duration::from_secs(5));
+    let used = cpu_time(node.child.id()) - before;
+    assert!(used <= Duration::from_millis(50), "{used:?} of 5 seconds");
+}
+
 #[test]
 fn secrets_must_be_kept() {
     use std::os::unix::fs::PermissionsExt;

@@ -75,6 +75,11 @@ pub trait Actor {
         None
     }
 
+    /// Whether it is known to have ended, where that can be told without waiting.
+    fn has_ended(&mut self) -> bool {
+        false
+    }
+
     /// Ends it without warning, as `kill -9` does, at whatever it is doing.
     fn kill(&mut self);
 

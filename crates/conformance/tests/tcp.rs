@@ -71,6 +71,24 @@ fn secret(text: &str) -> Option<Secret> {
     Some(Secret::new(text.as_bytes()).unwrap())
 }
 
+/// A peer that sends a byte now and then is given up in time, too.
+#[test]
+fn a_dripping_peer_does_not_stretch_the_timeout() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let drip = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        while stream.write_all(&[1]).is_ok() {
+            std::thread::sleep(Duration::from_millis(40));
+        }
+    });
+    let start = Instant::now();
+    let (_worker, queue) = connect(address, quick(None));
+    assert!(matches!(queue, Err(FabricError::TimedOut { .. } | FabricError::AccessDenied { .. })));
+    assert!(start.elapsed() < Duration::from_millis(600), "{:?}", start.elapsed());
+    drip.join().unwrap();
+}
+
 #[test]
 fn who_does_not_know_the_secret_stays_outside() {
     let options =

@@ -1,40 +1,13 @@
 //! Control messages: they do something at a node when they arrive, whatever has become of the sender.
 
-use std::cell::RefCell;
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
 
+use farside_fabric::runtime::{Answer, Asked, question};
 use farside_fabric::{FabricError, Result};
 
 use crate::adversary::FaultKind;
 use crate::event::Event;
 use crate::world::{State, World};
-
-/// Where an answer will be found.
-struct Mailbox<T> {
-    answer: Option<Result<T>>,
-    waker: Option<Waker>,
-}
-
-/// Waits for an answer.
-pub(crate) struct Answer<T>(Rc<RefCell<Mailbox<T>>>);
-
-impl<T> Future for Answer<T> {
-    type Output = Result<T>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
-        let mut mailbox = self.0.borrow_mut();
-        match mailbox.answer.take() {
-            Some(answer) => Poll::Ready(answer),
-            None => {
-                mailbox.waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-}
 
 /// Sends `work` to the node of a queue; its result comes back as the answer. Messages are late, lost
 /// before they did anything, or lost after, as doorbells are.
@@ -43,9 +16,8 @@ pub(crate) fn send<T: 'static>(
     queue: u32,
     needs: Needs,
     work: impl FnOnce(&World) -> Result<T> + 'static,
-) -> Answer<T> {
-    let mailbox = Rc::new(RefCell::new(Mailbox { answer: None, waker: None }));
-    let answer = Answer(Rc::clone(&mailbox));
+) -> Answer<Result<T>> {
+    let (asked, answer) = question();
     let (arrival, loss) = {
         let mut guard = world.state();
         let state = &mut *guard;
@@ -59,7 +31,7 @@ pub(crate) fn send<T: 'static>(
         };
         (sent + state.delay(), loss)
     };
-    at(world, arrival, move |world| arrive(world, queue, needs, loss, mailbox, work));
+    at(world, arrival, move |world| arrive(world, queue, needs, loss, asked, work));
     answer
 }
 
@@ -83,7 +55,7 @@ fn arrive<T: 'static>(
     queue: u32,
     needs: Needs,
     loss: Loss,
-    mailbox: Rc<RefCell<Mailbox<T>>>,
+    asked: Asked<Result<T>>,
     work: impl FnOnce(&World) -> Result<T> + 'static,
 ) {
     let paused_until = {
@@ -92,7 +64,7 @@ fn arrive<T: 'static>(
         (node.alive && node.paused_until > state.now).then_some(node.paused_until)
     };
     if let Some(until) = paused_until {
-        return at(world, until, move |world| arrive(world, queue, needs, loss, mailbox, work));
+        return at(world, until, move |world| arrive(world, queue, needs, loss, asked, work));
     }
     let detect = world.state().profile.detect;
     let refusal = if loss == Loss::Request {
@@ -118,14 +90,7 @@ fn arrive<T: 'static>(
             }
             _ => result,
         };
-        let waker = {
-            let mut mailbox = mailbox.borrow_mut();
-            mailbox.answer = Some(result);
-            mailbox.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        asked.answer(result);
     });
 }
 

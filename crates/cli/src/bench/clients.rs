@@ -12,8 +12,10 @@ use farside_fabric::runtime::run_threads;
 use farside_fabric::shm::Segment;
 use farside_fabric::{ClientId, NodeId, Queue, Worker};
 
+use super::BenchArgs;
 use super::measure::{Sample, measure};
 use super::verbs::{AREA, Spec};
+use crate::credentials::Credentials;
 
 /// Options of a client process.
 #[derive(Args)]
@@ -25,6 +27,9 @@ pub(crate) struct ClientArgs {
     /// The number of this process, from 1 on
     #[arg(long)]
     number: u64,
+
+    #[command(flatten)]
+    credentials: Credentials,
 }
 
 /// The processes, and the node that they use.
@@ -63,20 +68,19 @@ impl Drop for Running {
 
 impl Clients {
     /// Makes a memory node in shared memory, and starts the processes.
-    pub(super) fn on_shm(processes: u16, threads: usize) -> Result<Self> {
-        let segment = Segment::in_memory(NodeId(0), u64::from(processes) * threads as u64 * AREA)?;
+    pub(super) fn on_shm(args: &BenchArgs) -> Result<Self> {
+        let segment = Segment::in_memory(NodeId(0), memory(args))?;
         let connect = format!("shm:{}", segment.path().display());
-        Self::start(processes, &connect, Memory::Segment { _segment: segment })
+        Self::start(args, &connect, Memory::Segment { _segment: segment })
     }
 
     /// Starts a memory node process, or uses a running one, and starts the processes.
-    pub(super) fn on_tcp(processes: u16, threads: usize, running: Option<&str>) -> Result<Self> {
+    pub(super) fn on_tcp(args: &BenchArgs, running: Option<&str>) -> Result<Self> {
         if let Some(address) = running {
-            return Self::start(processes, &format!("tcp:{address}"), Memory::Foreign);
+            return Self::start(args, &format!("tcp:{address}"), Memory::Foreign);
         }
-        let memory = u64::from(processes) * threads as u64 * AREA;
         let mut node = Command::new(program()?)
-            .args(["node", "--listen", "127.0.0.1:0", "--memory", &memory.to_string()])
+            .args(["node", "--listen", "127.0.0.1:0", "--memory", &memory(args).to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -87,15 +91,16 @@ impl Clients {
         BufReader::new(stdout).read_line(&mut said)?;
         let address = said.trim().strip_prefix("listening on ");
         let address = address.with_context(|| format!("the memory node said '{said}'"))?;
-        Self::start(processes, &format!("tcp:{address}"), Memory::Process { _process: node })
+        Self::start(args, &format!("tcp:{address}"), Memory::Process { _process: node })
     }
 
-    fn start(processes: u16, connect: &str, node: Memory) -> Result<Self> {
+    fn start(args: &BenchArgs, connect: &str, node: Memory) -> Result<Self> {
         let program = program()?;
-        let processes = (1..=processes)
+        let processes = (1..=args.compute)
             .map(|number| {
                 let mut child = Command::new(&program)
                     .args(["bench-client", "--connect", connect, "--number", &number.to_string()])
+                    .args(args.credentials.for_child())
                     .stdin(Stdio::piped())
                     .stdout(Stdio::piped())
                     .spawn()
@@ -128,6 +133,11 @@ impl Clients {
     }
 }
 
+/// What all threads of all processes need.
+fn memory(args: &BenchArgs) -> u64 {
+    u64::from(args.compute) * args.threads() as u64 * AREA
+}
+
 fn program() -> Result<PathBuf> {
     std::env::current_exe().context("finding this program")
 }
@@ -139,7 +149,8 @@ enum Node {
 }
 
 impl Node {
-    fn parse(connect: &str, id: ClientId) -> Result<Self> {
+    fn parse(args: &ClientArgs) -> Result<Self> {
+        let (connect, id) = (&args.connect, ClientId(args.number));
         match connect.split_once(':') {
             Some(("shm", path)) => {
                 let segment = Segment::open(Path::new(path))?;
@@ -151,7 +162,7 @@ impl Node {
                     .with_context(|| format!("'{address}': expected HOST:PORT"))?
                     .next()
                     .with_context(|| format!("'{address}': no such host"))?;
-                let options = farside_fabric::tcp::Options::default();
+                let options = args.credentials.options()?;
                 Ok(Node::Tcp(farside_fabric::tcp::Client::new(id, vec![address], options)))
             }
             _ => bail!("'{connect}': expected shm:PATH or tcp:HOST:PORT"),
@@ -170,7 +181,7 @@ impl Node {
 pub(crate) fn run_client(args: &ClientArgs) -> Result<ExitCode> {
     // Whatever becomes of the parent, this process does not outlive it.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    let node = Node::parse(&args.connect, ClientId(args.number))?;
+    let node = Node::parse(args)?;
     for order in std::io::stdin().lines() {
         let spec: Spec = serde_json::from_str(&order?)?;
         let first = (args.number - 1) * spec.threads as u64;

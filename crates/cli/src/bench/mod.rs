@@ -9,9 +9,10 @@ pub(crate) use clients::{ClientArgs, run_client};
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 
+use crate::credentials::Credentials;
 use crate::fabric_arg::FabricArg;
 
 /// Options of `farside bench`.
@@ -45,6 +46,9 @@ pub(crate) struct BenchArgs {
     /// Use a running memory node (tcp:HOST:PORT) instead of starting one
     #[arg(long)]
     connect: Option<String>,
+
+    #[command(flatten)]
+    credentials: Credentials,
 
     /// Everything random derives from it
     #[arg(long, default_value_t = 1)]
@@ -90,7 +94,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
 impl BenchArgs {
     /// The running memory node to use, if one was given.
     fn node(&self) -> Result<Option<&str>> {
-        let Some(url) = &self.connect else { return Ok(None) };
+        let Some(url) = &self.connect else {
+            ensure!(!self.credentials.given(), "a secret or TLS is for a running node: --connect");
+            return Ok(None);
+        };
         let address = url.strip_prefix("tcp:");
         address.map(Some).with_context(|| format!("--connect {url}: expected tcp:HOST:PORT"))
     }

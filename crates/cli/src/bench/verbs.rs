@@ -67,8 +67,8 @@ pub(super) fn run(args: &BenchArgs) -> Result<ExitCode> {
         args.compute,
     );
     let mut clients = match args.fabric {
-        FabricArg::Shm => Some(Clients::on_shm(args.compute, args.threads())?),
-        FabricArg::Tcp => Some(Clients::on_tcp(args.compute, args.threads(), args.node()?)?),
+        FabricArg::Shm => Some(Clients::on_shm(args)?),
+        FabricArg::Tcp => Some(Clients::on_tcp(args, args.node()?)?),
         FabricArg::Local | FabricArg::Sim { .. } => None,
     };
     let progress = std::io::stderr().is_terminal() && !args.json;

@@ -82,6 +82,10 @@ impl Actor for ProcessActor {
         self.child.as_ref().map(Child::id)
     }
 
+    fn has_ended(&mut self) -> bool {
+        self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
+    }
+
     fn kill(&mut self) {
         if let Some(child) = &mut self.child {
             let _ = child.kill();

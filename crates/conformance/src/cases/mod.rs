@@ -8,11 +8,13 @@ mod rounds;
 mod two_sided;
 mod words;
 
-use anyhow::{Result, ensure};
+use std::task::Poll;
+
+use anyhow::{Result, anyhow, bail};
 use farside_fabric::{NodeId, Queue};
 
-use crate::actor::{Job, READY, START, wait_for};
-use crate::bed::{Actor, Bed, Boxed, Ended};
+use crate::actor::{Job, READY, START};
+use crate::bed::{Actor, Bed, Boxed, Ended, JOIN_PAUSE};
 
 /// A test of one promise.
 #[derive(Clone, Copy)]
@@ -87,22 +89,41 @@ fn queues(bed: &dyn Bed) -> Result<Vec<Queue>> {
 
 /// Starts actors, and gives them the start together.
 async fn start(bed: &dyn Bed, jobs: &[Job]) -> Result<Vec<Box<dyn Actor>>> {
-    let actors: Vec<_> = jobs.iter().map(|job| bed.spawn(*job, None)).collect::<Result<_>>()?;
+    let mut actors: Vec<_> = jobs.iter().map(|job| bed.spawn(*job, None)).collect::<Result<_>>()?;
     let (worker, node) = (bed.worker(), bed.connect(NodeId(0))?);
-    wait_for(worker, &node, READY, jobs.len() as u64).await?;
+    while read(bed, &node, READY, 1).await?[0] < jobs.len() as u64 {
+        if let Some(early) = actors.iter_mut().position(|actor| actor.has_ended()) {
+            let ended = actors.swap_remove(early).join(worker).await;
+            bail!("before the start, an actor {ended:?}");
+        }
+        worker.sleep(JOIN_PAUSE).await;
+    }
     let mut round = worker.round();
     round.to(&node).write(START, &[1]);
     round.ring().await?;
     Ok(actors)
 }
 
-/// Waits until all have finished their jobs.
+/// Waits until all have finished their jobs, or one has not: others may wait for it in vain.
 async fn finish(bed: &dyn Bed, actors: Vec<Box<dyn Actor>>) -> Result<()> {
-    for actor in actors {
-        let ended = actor.join(bed.worker()).await;
-        ensure!(ended == Ended::Finished, "an actor {ended:?}");
-    }
-    Ok(())
+    let mut running: Vec<_> = actors.into_iter().map(|actor| actor.join(bed.worker())).collect();
+    std::future::poll_fn(|cx| {
+        let mut failed = None;
+        running.retain_mut(|actor| match actor.as_mut().poll(cx) {
+            Poll::Pending => true,
+            Poll::Ready(Ended::Finished) => false,
+            Poll::Ready(ended) => {
+                failed = Some(ended);
+                false
+            }
+        });
+        match failed {
+            Some(ended) => Poll::Ready(Err(anyhow!("an actor {ended:?}"))),
+            None if running.is_empty() => Poll::Ready(Ok(())),
+            None => Poll::Pending,
+        }
+    })
+    .await
 }
 
 /// READs words at `at`.

@@ -4,6 +4,7 @@
 //! polled by the thread that posted. Nothing here takes a lock on the data path. Everything a thread
 //! takes from the outside world comes through [`Runtime`], so that the simulator can own all of it.
 
+mod answer;
 mod executor;
 mod futures;
 mod random;
@@ -12,6 +13,7 @@ mod time;
 mod timers;
 mod worker;
 
+pub use answer::{Answer, Asked, question};
 pub use async_task::{Runnable, Task};
 pub use executor::Executor;
 pub use futures::{Sleep, YieldNow};

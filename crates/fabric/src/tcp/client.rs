@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::auth::{Secret, Side, nonce};
 use super::handshake::{Challenge, Hello, MAX_HANDSHAKE, Welcome, is_proven, proof};
@@ -80,19 +80,21 @@ impl Shared {
         })?;
         let timeout = self.options.connect_timeout;
         let gone = |_| FabricError::NodeGone(node);
+        let until = Instant::now() + timeout;
         let stream =
             TcpStream::connect_timeout(address, timeout).map_err(|error| match error.kind() {
                 std::io::ErrorKind::TimedOut => FabricError::TimedOut { node, after: timeout },
                 _ => FabricError::NodeGone(node),
             })?;
         stream.set_nodelay(true).map_err(gone)?;
-        stream.set_read_timeout(Some(timeout)).map_err(gone)?;
         stream.set_write_timeout(Some(timeout)).map_err(gone)?;
         let mut channel = match &self.options.tls {
             None => Channel::plain(stream),
             Some(tls) => tls.channel(stream)?,
         };
+        channel.give_up_at(Some(until));
         let welcome = self.shake_hands(&mut channel, node, replaces)?;
+        channel.give_up_at(None);
         channel.socket.set_nonblocking(true).map_err(gone)?;
         Ok(Connected { channel, welcome })
     }

@@ -2,11 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::client::{Connected, Shared, farewell};
@@ -14,7 +10,7 @@ use super::stream::{Inbox, Look, Outbox};
 use super::tls::Channel;
 use super::wire::{Kind, MAX_BODY, put_verb, words_in, words_returned, words_sent};
 use crate::link::{Bell, Capabilities, Completer, Control, Link, Posted, Token};
-use crate::runtime::Worker;
+use crate::runtime::{Answer, Asked, Worker, question};
 use crate::{ClientId, FabricError, NodeId, Persistence, Result, Time};
 
 /// How many looks in vain share one reading of the clock, for the timeout.
@@ -54,13 +50,7 @@ enum Waiting {
         verbs: u32,
         last: bool,
     },
-    Answer(Rc<RefCell<Mailbox>>),
-}
-
-#[derive(Default)]
-struct Mailbox {
-    answer: Option<Result<Vec<u8>>>,
-    waker: Option<Waker>,
+    Answer(Asked<Result<Vec<u8>>>),
 }
 
 impl TcpLink {
@@ -89,16 +79,16 @@ impl TcpLink {
     }
 
     /// Sends a request whose answer is bytes.
-    fn request(&self, kind: Kind, fill: impl FnOnce(&mut Vec<u8>)) -> Answer {
-        let mailbox = Rc::new(RefCell::new(Mailbox::default()));
+    fn request(&self, kind: Kind, fill: impl FnOnce(&mut Vec<u8>)) -> Answer<Result<Vec<u8>>> {
+        let (asked, answer) = question();
         let mut state = self.state.borrow_mut();
         if state.stream.is_none() {
-            mailbox.borrow_mut().answer = Some(Err(state.loss(self.node)));
+            asked.answer(Err(state.loss(self.node)));
         } else {
-            state.start_waiting(&self.worker, Waiting::Answer(Rc::clone(&mailbox)));
+            state.start_waiting(&self.worker, Waiting::Answer(asked));
             state.outbox.frame(kind, fill);
         }
-        Answer(mailbox)
+        answer
     }
 
     /// Everything that waits fails, and the connection is no more.
@@ -111,7 +101,7 @@ impl TcpLink {
             match waiting {
                 Waiting::Bell { last: false, .. } => {}
                 Waiting::Bell { token, .. } => completer.complete(token, Err(error.clone())),
-                Waiting::Answer(mailbox) => deliver(&mailbox, Err(error.clone())),
+                Waiting::Answer(asked) => asked.answer(Err(error.clone())),
             }
         }
     }
@@ -139,9 +129,9 @@ impl TcpLink {
                         completer.complete(token, Ok(()));
                     }
                 }
-                (Waiting::Answer(mailbox), Kind::Done) => deliver(&mailbox, Ok(body.to_vec())),
-                (Waiting::Answer(mailbox), Kind::Failed) => {
-                    deliver(&mailbox, Err(failure(self.node, body)));
+                (Waiting::Answer(asked), Kind::Done) => asked.answer(Ok(body.to_vec())),
+                (Waiting::Answer(asked), Kind::Failed) => {
+                    asked.answer(Err(failure(self.node, body)));
                 }
                 (waiting, _) => {
                     state.waiting.push_front(waiting);
@@ -172,17 +162,6 @@ fn fill(mut bell: Bell<'_>, skip: u32, verbs: u32, body: &[u8]) -> bool {
         Ok(())
     });
     good.is_ok() && rest.is_empty()
-}
-
-fn deliver(mailbox: &RefCell<Mailbox>, answer: Result<Vec<u8>>) {
-    let waker = {
-        let mut mailbox = mailbox.borrow_mut();
-        mailbox.answer = Some(answer);
-        mailbox.waker.take()
-    };
-    if let Some(waker) = waker {
-        waker.wake();
-    }
 }
 
 /// A call that failed: service, whether nobody offers it, and text.
@@ -347,22 +326,5 @@ unsafe impl Link for TcpLink {
             state.since = self.worker.now();
             Ok(())
         })
-    }
-}
-
-struct Answer(Rc<RefCell<Mailbox>>);
-
-impl Future for Answer {
-    type Output = Result<Vec<u8>>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut mailbox = self.0.borrow_mut();
-        match mailbox.answer.take() {
-            Some(answer) => Poll::Ready(answer),
-            None => {
-                mailbox.waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
     }
 }

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -59,7 +60,7 @@ impl NodeTls {
     pub(super) fn channel(&self, socket: TcpStream) -> Result<Channel> {
         let session = ServerConnection::new(Arc::clone(&self.config))
             .map_err(|e| failed("beginning TLS")(e.to_string()))?;
-        Ok(Channel { socket, tls: Some(Box::new(session.into())) })
+        Ok(Channel { socket, tls: Some(Box::new(session.into())), until: None })
     }
 }
 
@@ -83,7 +84,7 @@ impl ClientTls {
     pub(super) fn channel(&self, socket: TcpStream) -> Result<Channel> {
         let session = ClientConnection::new(Arc::clone(&self.config), self.name.clone())
             .map_err(|e| failed("beginning TLS")(e.to_string()))?;
-        Ok(Channel { socket, tls: Some(Box::new(session.into())) })
+        Ok(Channel { socket, tls: Some(Box::new(session.into())), until: None })
     }
 }
 
@@ -96,11 +97,27 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
 pub(super) struct Channel {
     pub(super) socket: TcpStream,
     tls: Option<Box<Connection>>,
+    /// When reading gives up, however many bytes drip in; for a socket that blocks.
+    until: Option<Instant>,
 }
 
 impl Channel {
     pub(super) fn plain(socket: TcpStream) -> Self {
-        Channel { socket, tls: None }
+        Channel { socket, tls: None, until: None }
+    }
+
+    /// From now on all reads together take no longer than until then; `None` lifts that.
+    pub(super) fn give_up_at(&mut self, until: Option<Instant>) {
+        self.until = until;
+    }
+
+    /// Lets the next read of the socket wait for what is left of the time.
+    fn limit_next_read(&self, until: Instant) -> std::io::Result<()> {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.socket.set_read_timeout(Some(left))
     }
 
     /// How many reads in a row make sense: one, or until all that was decrypted is taken.
@@ -130,11 +147,17 @@ impl Channel {
 impl Read for Channel {
     #[inline]
     fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        if let Some(until) = self.until {
+            self.limit_next_read(until)?;
+        }
         let Some(tls) = &mut self.tls else { return self.socket.read(bytes) };
         loop {
             match tls.reader().read(bytes) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 done => return done,
+            }
+            if self.until.is_some_and(|until| until <= Instant::now()) {
+                return Err(ErrorKind::TimedOut.into());
             }
             if tls.read_tls(&mut self.socket)? == 0 {
                 return Ok(0);
