@@ -52,7 +52,8 @@ impl NodeProcess {
     fn start(prefix: &[&str], listen: &str) -> Self {
         use std::io::BufRead;
         let program = program().to_str().unwrap();
-        let command: Vec<_> = prefix.iter().copied().chain([program, beds::NODE, listen]).collect();
+        let command: Vec<_> =
+            prefix.iter().copied().chain([program, beds::NODE, "tcp", listen]).collect();
         let mut child = std::process::Command::new(command[0])
             .args(&command[1..])
             .stdout(std::process::Stdio::piped())

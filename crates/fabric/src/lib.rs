@@ -38,6 +38,7 @@
 //! | [`local`] | backend: memory of this process |
 //! | [`shm`] | backend: a mapping shared between processes |
 //! | [`tcp`] | backend: memory nodes on any network, and the node itself |
+//! | [`rdma`] | backend: memory nodes behind RDMA NICs |
 
 pub mod contracts;
 mod error;
@@ -46,6 +47,8 @@ pub mod link;
 pub mod local;
 pub mod memory;
 pub mod probe;
+#[cfg(not(loom))]
+pub mod rdma;
 pub mod runtime;
 mod services;
 pub mod shm;

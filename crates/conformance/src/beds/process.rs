@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use farside_fabric::shm::{Client, Segment};
 use farside_fabric::{ClientId, NodeId, Queue, Services, Worker};
 
+use super::tcp::Network;
 use crate::actor::{self, Job};
 use crate::bed::{Actor, Boxed, Ended, JOIN_PAUSE, NODES, service};
 
@@ -47,7 +48,8 @@ fn queues(connect: &str, client: ClientId, worker: &Worker) -> Result<Vec<Queue>
             let client = attach(paths, client)?;
             (0..NODES).map(|node| Ok(client.connect(worker, NodeId(node))?)).collect()
         }
-        Some(("tcp", addresses)) => super::tcp::queues(addresses, client, worker),
+        Some(("tcp", nodes)) => super::tcp::queues(Network::Tcp, nodes, client, worker),
+        Some(("rdma", nodes)) => super::tcp::queues(Network::Rdma, nodes, client, worker),
         _ => bail!("'{connect}' is not a way to connect"),
     }
 }

@@ -1,4 +1,4 @@
-//! The bed of `tcp`: memory nodes and actors are processes.
+//! The bed of `tcp` and `rdma`: memory nodes and actors are processes.
 
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader};
@@ -7,19 +7,74 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use farside_fabric::tcp::{Client, Node, NodeOptions, Options, Stop};
-use farside_fabric::{ClientId, NodeId, Queue, Worker};
+use farside_fabric::tcp::{Node, NodeOptions, Options, Stop};
+use farside_fabric::{ClientId, NodeId, Queue, Worker, rdma, tcp};
 
 use super::process;
 use crate::actor::Job;
 use crate::bed::{Actor, Bed, NODE_BYTES, NODES, service};
 
-/// The first argument of a program that is to be a memory node; then comes its address.
+/// The first argument of a program that is to be a memory node; then come its network (`tcp` or `rdma`)
+/// and its address.
 pub const NODE: &str = "conformance-node";
+
+/// How the memory of a node is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Network {
+    /// Over its connections.
+    Tcp,
+    /// Through its NIC.
+    Rdma,
+}
+
+impl Network {
+    /// As it is called on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Network::Tcp => "tcp",
+            Network::Rdma => "rdma",
+        }
+    }
+
+    /// A client of nodes at these addresses.
+    fn client(self, id: ClientId, addresses: Vec<SocketAddr>) -> Result<Client> {
+        let options = Options::default();
+        Ok(match self {
+            Network::Tcp => Client::Tcp(tcp::Client::new(id, addresses, options)),
+            Network::Rdma => {
+                let rdma = rdma::Options::default();
+                Client::Rdma(rdma::Client::open(id, addresses, options, &rdma)?)
+            }
+        })
+    }
+}
+
+#[derive(Debug)]
+enum Client {
+    Tcp(tcp::Client),
+    Rdma(rdma::Client),
+}
+
+impl Client {
+    fn id(&self) -> ClientId {
+        match self {
+            Client::Tcp(client) => client.id(),
+            Client::Rdma(client) => client.id(),
+        }
+    }
+
+    fn connect(&self, worker: &Worker, node: NodeId) -> farside_fabric::Result<Queue> {
+        match self {
+            Client::Tcp(client) => client.connect(worker, node),
+            Client::Rdma(client) => client.connect(worker, node),
+        }
+    }
+}
 
 /// Memory nodes in processes of their own.
 #[derive(Debug)]
 pub struct TcpBed {
+    network: Network,
     worker: Worker,
     nodes: Vec<RefCell<NodeProcess>>,
     client: Client,
@@ -38,9 +93,15 @@ struct NodeProcess {
 
 impl NodeProcess {
     /// Started by `prefix`, if there is one, such as `ip netns exec NAME`.
-    fn start(program: &Path, prefix: &[String], address: SocketAddr) -> Result<Self> {
+    fn start(
+        network: Network,
+        program: &Path,
+        prefix: &[String],
+        address: SocketAddr,
+    ) -> Result<Self> {
         let mut command: Vec<_> = prefix.iter().map(std::ffi::OsString::from).collect();
-        command.extend([program.into(), NODE.into(), address.to_string().into()]);
+        command.extend([program.into(), NODE.into(), network.name().into()]);
+        command.push(address.to_string().into());
         let mut child = Command::new(&command[0])
             .args(&command[1..])
             .stdin(Stdio::null())
@@ -68,8 +129,8 @@ impl Drop for NodeProcess {
 
 impl TcpBed {
     /// A fresh one, whose nodes and actors are started from `program`.
-    pub fn new(program: &Path) -> Result<Self> {
-        Self::elsewhere(program, &[], IpAddr::from([127, 0, 0, 1]), Ok)
+    pub fn new(program: &Path, network: Network) -> Result<Self> {
+        Self::on(network, program, &[], IpAddr::from([127, 0, 0, 1]), Ok)
     }
 
     /// One in which everybody connects through whatever `between` puts in front of a node.
@@ -85,16 +146,27 @@ impl TcpBed {
         program: &Path,
         prefix: &[String],
         host: IpAddr,
+        between: impl FnMut(SocketAddr) -> Result<SocketAddr>,
+    ) -> Result<Self> {
+        Self::on(Network::Tcp, program, prefix, host, between)
+    }
+
+    fn on(
+        network: Network,
+        program: &Path,
+        prefix: &[String],
+        host: IpAddr,
         mut between: impl FnMut(SocketAddr) -> Result<SocketAddr>,
     ) -> Result<Self> {
         let any = SocketAddr::from((host, 0));
         let nodes: Vec<_> = (0..NODES)
-            .map(|_| Ok(RefCell::new(NodeProcess::start(program, prefix, any)?)))
+            .map(|_| Ok(RefCell::new(NodeProcess::start(network, program, prefix, any)?)))
             .collect::<Result<_>>()?;
         let addresses: Vec<_> =
             nodes.iter().map(|node| between(node.borrow().address)).collect::<Result<_>>()?;
-        let client = Client::new(ClientId(1), addresses.clone(), Options::default());
+        let client = network.client(ClientId(1), addresses.clone())?;
         Ok(TcpBed {
+            network,
             worker: Worker::new(1),
             nodes,
             client,
@@ -125,7 +197,8 @@ impl Bed for TcpBed {
             ClientId(self.next_client.get())
         });
         let addresses: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
-        process::start(&self.program, &format!("tcp:{}", addresses.join(",")), client, job)
+        let url = format!("{}:{}", self.network.name(), addresses.join(","));
+        process::start(&self.program, &url, client, job)
     }
 
     fn kill_node(&self, node: NodeId) -> Result<()> {
@@ -136,14 +209,14 @@ impl Bed for TcpBed {
     fn restart_node(&self, node: NodeId) -> Result<bool> {
         let mut process = self.nodes[node.0 as usize].borrow_mut();
         let address = process.address;
-        *process = NodeProcess::start(&self.program, &self.prefix, address)?;
+        *process = NodeProcess::start(self.network, &self.program, &self.prefix, address)?;
         Ok(true)
     }
 }
 
 /// The whole life of a node process; `args` are those behind [`NODE`].
 pub fn be_node(args: &[String]) -> Result<()> {
-    let [address] = args else { bail!("a node needs an ADDRESS") };
+    let [network, address] = args else { bail!("a node needs NETWORK ADDRESS") };
     // Whatever becomes of the test, this process does not outlive it.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     let options = NodeOptions {
@@ -151,7 +224,10 @@ pub fn be_node(args: &[String]) -> Result<()> {
         memory_bytes: NODE_BYTES,
         ..NodeOptions::default()
     };
-    let node = Node::bind(options)?;
+    let node = match network.as_str() {
+        "rdma" => rdma::open_node(options, &rdma::Options::default())?,
+        _ => Node::bind(options)?,
+    };
     service::offer(&node.services());
     println!("{}", node.address()?);
     node.run(&Stop::new()?, |_| {})?;
@@ -159,8 +235,13 @@ pub fn be_node(args: &[String]) -> Result<()> {
 }
 
 /// The queues of an actor.
-pub(super) fn queues(addresses: &str, client: ClientId, worker: &Worker) -> Result<Vec<Queue>> {
+pub(super) fn queues(
+    network: Network,
+    addresses: &str,
+    client: ClientId,
+    worker: &Worker,
+) -> Result<Vec<Queue>> {
     let addresses = addresses.split(',').map(str::parse).collect::<Result<Vec<_>, _>>()?;
-    let client = Client::new(client, addresses, Options::default());
+    let client = network.client(client, addresses)?;
     (0..NODES).map(|node| Ok(client.connect(worker, NodeId(node))?)).collect()
 }

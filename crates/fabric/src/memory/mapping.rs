@@ -11,6 +11,9 @@ use super::WORD;
 use crate::sync::AtomicU64;
 use crate::{FabricError, Result};
 
+/// Bytes of a huge page, where nothing else was asked for.
+const HUGE_PAGE: u64 = 2 << 20;
+
 /// Zeroed words, mapped page by page as they are touched, unmapped on drop.
 #[derive(Debug)]
 pub struct Mapping {
@@ -30,6 +33,26 @@ impl Mapping {
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: the kernel chooses the place, so no mapping in use is replaced.
         let base = unsafe { mmap_anonymous(null_mut(), bytes.get(), prot, flags) };
+        Self::of(base, bytes)
+    }
+
+    /// Memory of this process alone, of huge pages that the machine has reserved.
+    pub fn huge(bytes: u64) -> Result<Self> {
+        if !bytes.is_multiple_of(HUGE_PAGE) {
+            let why = "give a multiple of 2 MiB, or do without huge pages";
+            return Err(FabricError::setup(format!("huge pages for {bytes} bytes"), why));
+        }
+        let bytes = checked_len(bytes)?;
+        let flags = MapFlags::PRIVATE | MapFlags::HUGETLB;
+        // SAFETY: the kernel chooses the place, so no mapping in use is replaced.
+        let base = unsafe {
+            mmap_anonymous(null_mut(), bytes.get(), ProtFlags::READ | ProtFlags::WRITE, flags)
+        };
+        if let Err(error) = base {
+            let pages = bytes.get() as u64 / HUGE_PAGE;
+            let why = format!("{error}; reserve them first: sysctl vm.nr_hugepages={pages}");
+            return Err(FabricError::setup(format!("mapping {pages} huge pages"), why));
+        }
         Self::of(base, bytes)
     }
 

@@ -40,17 +40,48 @@ pub struct Client {
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(crate) struct Shared {
     pub(super) id: ClientId,
     nodes: Vec<SocketAddr>,
-    pub(super) options: Options,
+    pub(crate) options: Options,
 }
 
 /// A connection that is ready for doorbells.
 #[derive(Debug)]
-pub(super) struct Connected {
+pub(crate) struct Connected {
     pub(super) channel: Channel,
     pub(super) welcome: Welcome,
+}
+
+impl Connected {
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.welcome.memory_bytes
+    }
+}
+
+/// A connection on which both sides still take turns.
+#[derive(Debug)]
+pub(crate) struct Dialogue<'a> {
+    shared: &'a Shared,
+    node: NodeId,
+    channel: Channel,
+    welcome: Welcome,
+}
+
+impl Dialogue<'_> {
+    /// Asks for a way to the node's memory that does not lead through this connection.
+    pub(crate) fn ask_for_queue(&mut self, request: &[u8]) -> Result<Vec<u8>> {
+        self.shared.send(&mut self.channel, self.node, Kind::Queue, request)?;
+        self.shared.expect(&mut self.channel, self.node, Kind::Done)
+    }
+
+    /// From now on frames come and go as they like.
+    pub(crate) fn settle(mut self) -> Result<Connected> {
+        self.channel.give_up_at(None);
+        let nonblocking = self.channel.socket.set_nonblocking(true);
+        nonblocking.map_err(|_| FabricError::NodeGone(self.node))?;
+        Ok(Connected { channel: self.channel, welcome: self.welcome })
+    }
 }
 
 impl Client {
@@ -64,9 +95,13 @@ impl Client {
         self.shared.id
     }
 
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
     /// A queue of this worker to a node. Blocks until it is connected.
     pub fn connect(&self, worker: &Worker, node: NodeId) -> Result<Queue> {
-        let connected = self.shared.connect(node, 0)?;
+        let connected = self.shared.open(node, 0)?.settle()?;
         let link = TcpLink::new(worker.clone(), Arc::clone(&self.shared), node, connected);
         Ok(worker.queue(Box::new(link)))
     }
@@ -74,7 +109,7 @@ impl Client {
 
 impl Shared {
     /// Connects, blocking; `replaces` names a connection that the node has to drop first.
-    pub(super) fn connect(&self, node: NodeId, replaces: u64) -> Result<Connected> {
+    pub(crate) fn open(&self, node: NodeId, replaces: u64) -> Result<Dialogue<'_>> {
         let address = self.nodes.get(node.0 as usize).ok_or_else(|| {
             FabricError::setup(format!("{node}"), format!("there are only {}", self.nodes.len()))
         })?;
@@ -94,9 +129,7 @@ impl Shared {
         };
         channel.give_up_at(Some(until));
         let welcome = self.shake_hands(&mut channel, node, replaces)?;
-        channel.give_up_at(None);
-        channel.socket.set_nonblocking(true).map_err(gone)?;
-        Ok(Connected { channel, welcome })
+        Ok(Dialogue { shared: self, node, channel, welcome })
     }
 
     fn shake_hands(&self, stream: &mut Channel, node: NodeId, replaces: u64) -> Result<Welcome> {
@@ -147,6 +180,10 @@ impl Shared {
         stream.read_exact(&mut body).map_err(|error| self.error(node, &error))?;
         match header.kind {
             Kind::Goodbye => Err(farewell(self.id, node, &body)),
+            Kind::Failed => {
+                let why = String::from_utf8_lossy(body.get(8..).unwrap_or_default()).into_owned();
+                Err(FabricError::AccessDenied { node, why })
+            }
             found if found == kind => Ok(body),
             _ => Err(strange()),
         }

@@ -19,7 +19,7 @@ const LOOKS_PER_CLOCK: u32 = 16;
 /// How often a reconnecting task looks whether the helper thread is done.
 const LOOK: Duration = Duration::from_micros(200);
 
-pub(super) struct TcpLink {
+pub(crate) struct TcpLink {
     worker: Worker,
     shared: Arc<Shared>,
     node: NodeId,
@@ -54,7 +54,7 @@ enum Waiting {
 }
 
 impl TcpLink {
-    pub(super) fn new(
+    pub(crate) fn new(
         worker: Worker,
         shared: Arc<Shared>,
         node: NodeId,
@@ -72,6 +72,43 @@ impl TcpLink {
             since: worker.now(),
         };
         TcpLink { worker, shared, node, memory_bytes, state: RefCell::new(state) }
+    }
+
+    /// Why the connection is no more, if it is not.
+    pub(crate) fn lost(&self) -> Option<FabricError> {
+        let state = self.state.borrow();
+        state.stream.is_none().then(|| state.loss(self.node))
+    }
+
+    /// The number under which the node knows the connection.
+    pub(crate) fn connection(&self) -> u64 {
+        self.state.borrow().connection
+    }
+
+    /// Ends the connection; what waits for answers fails first.
+    pub(crate) async fn hang_up(&self) {
+        while !self.state.borrow().waiting.is_empty() {
+            if let Some(stream) = &self.state.borrow().stream {
+                let _ = stream.socket.shutdown(std::net::Shutdown::Both);
+            }
+            self.worker.sleep(LOOK).await;
+        }
+    }
+
+    /// Goes on with another connection to the same memory.
+    pub(crate) fn adopt(&self, connected: Connected) -> Result<()> {
+        if connected.memory_bytes() != self.memory_bytes {
+            let why = "it came back with another size of memory; connect anew".into();
+            return Err(FabricError::AccessDenied { node: self.node, why });
+        }
+        let mut state = self.state.borrow_mut();
+        state.connection = connected.welcome.connection;
+        state.stream = Some(connected.channel);
+        state.inbox = Inbox::new();
+        state.outbox = Outbox::default();
+        state.lost = None;
+        state.since = self.worker.now();
+        Ok(())
     }
 
     fn timed_out(&self) -> FabricError {
@@ -299,32 +336,15 @@ unsafe impl Link for TcpLink {
     fn reconnect(&self) -> Control<'_, ()> {
         Box::pin(async move {
             // Rounds under way fail first: poll finds the connection shut.
-            while !self.state.borrow().waiting.is_empty() {
-                if let Some(stream) = &self.state.borrow().stream {
-                    let _ = stream.socket.shutdown(std::net::Shutdown::Both);
-                }
-                self.worker.sleep(LOOK).await;
-            }
-            let replaces = self.state.borrow().connection;
+            self.hang_up().await;
+            let replaces = self.connection();
             let (shared, node) = (Arc::clone(&self.shared), self.node);
             // Connecting blocks: other tasks of this thread go on meanwhile.
-            let helper = std::thread::spawn(move || shared.connect(node, replaces));
+            let helper = std::thread::spawn(move || shared.open(node, replaces)?.settle());
             while !helper.is_finished() {
                 self.worker.sleep(LOOK).await;
             }
-            let connected = helper.join().map_err(|_| FabricError::NodeGone(self.node))??;
-            if connected.welcome.memory_bytes != self.memory_bytes {
-                let why = "it came back with another size of memory; connect anew".into();
-                return Err(FabricError::AccessDenied { node: self.node, why });
-            }
-            let mut state = self.state.borrow_mut();
-            state.connection = connected.welcome.connection;
-            state.stream = Some(connected.channel);
-            state.inbox = Inbox::new();
-            state.outbox = Outbox::default();
-            state.lost = None;
-            state.since = self.worker.now();
-            Ok(())
+            self.adopt(helper.join().map_err(|_| FabricError::NodeGone(self.node))??)
         })
     }
 }

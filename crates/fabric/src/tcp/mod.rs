@@ -25,5 +25,9 @@ mod wire;
 pub use auth::Secret;
 pub use client::{Client, Options};
 pub use node::{Node, NodeEvent, NodeOptions, Stop};
+
+pub(crate) use client::{Connected, Shared};
+pub(crate) use link::TcpLink;
+pub(crate) use node::SideDoor;
 pub use tls::{ClientTls, NodeTls};
 pub use wire::{PROTOCOL_VERSION, decode_for_fuzzing};

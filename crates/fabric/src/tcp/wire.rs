@@ -35,13 +35,15 @@ pub(super) enum Kind {
     Doorbell = 16,
     Call = 17,
     Fence = 18,
+    /// A client asks for a way to the memory through another network, such as RDMA.
+    Queue = 19,
     /// A request was executed; the body is its result.
     Done = 32,
     /// A call failed: a code, then text.
     Failed = 33,
 }
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 11] = [
     Kind::Hello,
     Kind::Challenge,
     Kind::Proof,
@@ -50,6 +52,7 @@ const KINDS: [Kind; 10] = [
     Kind::Doorbell,
     Kind::Call,
     Kind::Fence,
+    Kind::Queue,
     Kind::Done,
     Kind::Failed,
 ];

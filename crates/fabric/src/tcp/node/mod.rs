@@ -26,6 +26,8 @@ pub struct NodeOptions {
     pub listen: SocketAddr,
     /// How much memory it has.
     pub memory_bytes: u64,
+    /// Whether the memory is of huge pages, which the machine must have reserved.
+    pub huge_pages: bool,
     /// What clients must know to connect.
     pub secret: Option<Secret>,
     /// Encrypts all connections.
@@ -43,6 +45,7 @@ impl Default for NodeOptions {
         NodeOptions {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             memory_bytes: 64 << 20,
+            huge_pages: false,
             secret: None,
             tls: None,
             max_connections: 8192,
@@ -82,9 +85,20 @@ pub enum NodeEvent {
 pub struct Node {
     listener: TcpListener,
     options: NodeOptions,
-    memory: Mapping,
+    memory: Arc<Mapping>,
+    door: Option<Box<dyn SideDoor>>,
     incarnation: u64,
     services: Arc<Services>,
+}
+
+/// Another way to the memory of a node, opened over its connections and closed with them. While there
+/// is one, connections carry no doorbells: atomics must all go the same way.
+pub(crate) trait SideDoor: std::fmt::Debug + Send {
+    /// What a client asks for, and the answer that it needs; or why not.
+    fn open(&mut self, connection: u64, request: &[u8]) -> Result<Vec<u8>, String>;
+
+    /// The connection is gone: when this returns, nothing that came through its door takes effect.
+    fn close(&mut self, connection: u64);
 }
 
 /// Ends a node from another thread, or from a signal handler's flag.
@@ -157,7 +171,10 @@ impl Limits {
 impl Node {
     /// Makes the memory and opens the port.
     pub fn bind(options: NodeOptions) -> Result<Self> {
-        let memory = Mapping::anonymous(options.memory_bytes)?;
+        let memory = match options.huge_pages {
+            true => Mapping::huge(options.memory_bytes)?,
+            false => Mapping::anonymous(options.memory_bytes)?,
+        };
         let listener = TcpListener::bind(options.listen).map_err(|e| {
             let why = match e.kind() {
                 std::io::ErrorKind::AddrInUse => {
@@ -173,7 +190,16 @@ impl Node {
             .map_err(|e| FabricError::setup("making the port non-blocking", e))?;
         let random = nonce()?;
         let incarnation = u64::from_le_bytes(random[..8].try_into().expect("8 bytes"));
-        Ok(Node { listener, options, memory, incarnation, services: Arc::default() })
+        let (memory, services) = (Arc::new(memory), Arc::default());
+        Ok(Node { listener, options, memory, door: None, incarnation, services })
+    }
+
+    pub(crate) fn memory(&self) -> Arc<Mapping> {
+        Arc::clone(&self.memory)
+    }
+
+    pub(crate) fn open_side_door(&mut self, door: Box<dyn SideDoor>) {
+        self.door = Some(door);
     }
 
     /// Where it listens.

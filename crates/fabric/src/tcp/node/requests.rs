@@ -25,7 +25,16 @@ impl<F: FnMut(NodeEvent)> Serving<'_, F> {
         match (&connection.stage, kind) {
             (Stage::Stranger, Kind::Hello) => self.challenge(connection, body),
             (Stage::Challenged { .. }, Kind::Proof) => self.welcome(connection, body),
+            (Stage::Client(_), Kind::Doorbell) if self.node.door.is_some() => {
+                let why = "this node's memory is reached through RDMA; connect with rdma:HOST:PORT";
+                self.turn_away(connection, Farewell::Denied, why);
+                Ok(())
+            }
             (Stage::Client(_), Kind::Doorbell) => self.doorbell(connection, body),
+            (Stage::Client(_), Kind::Queue) => {
+                self.queue(connection, body);
+                Ok(())
+            }
             (Stage::Client(client), Kind::Call) => {
                 let client = ClientId(*client);
                 self.call(connection, client, body)
@@ -37,6 +46,25 @@ impl<F: FnMut(NodeEvent)> Serving<'_, F> {
                 Ok(())
             }
             _ => Err(Malformed::Unexpected),
+        }
+    }
+
+    /// Another way to the memory, if this node has one.
+    fn queue(&mut self, connection: &mut Connection, body: &[u8]) {
+        let answer = match &mut self.node.door {
+            Some(door) => door.open(connection.number, body),
+            None => Err("this node has no RDMA; start it with --fabric rdma".into()),
+        };
+        match answer {
+            Ok(answer) => connection.outbox.frame(Kind::Done, |out| out.extend(answer)),
+            Err(why) => {
+                connection.outbox.frame(Kind::Failed, |out| {
+                    out.extend_from_slice(&[0; 8]);
+                    out.extend_from_slice(&why.as_bytes()[..why.len().min(300)]);
+                });
+                let why = format!("no queue for it: {why}");
+                (self.tell)(NodeEvent::Refused { peer: connection.peer, why });
+            }
         }
     }
 

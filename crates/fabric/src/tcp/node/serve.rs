@@ -230,6 +230,9 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
     /// The stream itself is closed when the connection is dropped.
     pub(super) fn close(&mut self, connection: &Connection, why: Option<String>) {
         self.count -= 1;
+        if let Some(door) = &mut self.node.door {
+            door.close(connection.number);
+        }
         let _ = epoll::delete(&self.epoll, &connection.stream.socket);
         if let Some(why) = why {
             (self.tell)(NodeEvent::Refused { peer: connection.peer, why });
