@@ -2,7 +2,9 @@
 
 mod cost;
 mod determinism;
+mod initramfs;
 mod peers;
+mod rdma;
 mod sanitize;
 mod setup;
 mod shell;
@@ -31,6 +33,7 @@ const CHORES: &[Chore] = &[
         "run the fabric's tests under sanitizers (needs a nightly toolchain)",
         sanitize::run,
     ),
+    ("rdma-test", "run the RDMA tests on soft-RoCE in a virtual machine (needs QEMU)", rdma::run),
     ("compare-ucx", "measure READ and CAS over shm beside UCX's (needs ucx-utils)", ucx::run),
     ("compare-tcp", "measure verbs over tcp beside UCX's and a bare ping-pong", tcp_peers::run),
 ];

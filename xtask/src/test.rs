@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::setup::ensure_program;
 use crate::shell::{cargo, step};
-use crate::{cost, determinism};
+use crate::{cost, determinism, rdma};
 
 pub(crate) fn run() -> Result<()> {
     step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
@@ -15,6 +15,7 @@ pub(crate) fn run() -> Result<()> {
     // Some tests make network namespaces; without the program they say that they skip it.
     ensure_program("ip", "iproute2");
     step("tests", &mut cargo(&["test", "--workspace", "--locked"]))?;
+    rdma::run()?;
     loom()?;
     determinism::run()?;
     if ensure_program("valgrind", "valgrind") {

@@ -11,6 +11,7 @@ pub(crate) enum FabricArg {
     Local,
     Shm,
     Tcp,
+    Rdma,
     /// By its profile, perhaps with persistent memory.
     Sim {
         name: &'static str,
@@ -27,11 +28,12 @@ impl FromStr for FabricArg {
             "local" => return Ok(FabricArg::Local),
             "shm" => return Ok(FabricArg::Shm),
             "tcp" => return Ok(FabricArg::Tcp),
+            "rdma" => return Ok(FabricArg::Rdma),
             _ => {}
         }
         let Some(name) = text.strip_prefix("sim:") else {
             return Err(format!(
-                "no such fabric; there are: local, shm, tcp, sim:PROFILE with PROFILE one of {}, each also with +pm",
+                "no such fabric; there are: local, shm, tcp, rdma, sim:PROFILE with PROFILE one of {}, each also with +pm",
                 profiles()
             ));
         };
@@ -56,6 +58,7 @@ impl fmt::Display for FabricArg {
             FabricArg::Local => f.write_str("local"),
             FabricArg::Shm => f.write_str("shm"),
             FabricArg::Tcp => f.write_str("tcp"),
+            FabricArg::Rdma => f.write_str("rdma"),
             FabricArg::Sim { name, persistent } => {
                 write!(f, "sim:{name}{}", if *persistent { "+pm" } else { "" })
             }

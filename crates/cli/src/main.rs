@@ -5,6 +5,7 @@ mod credentials;
 mod doctor;
 mod fabric_arg;
 mod node;
+mod rdma_args;
 mod sim;
 
 use std::process::ExitCode;
@@ -27,7 +28,7 @@ enum Command {
     /// Measure a workload on a fabric
     Bench(Box<bench::BenchArgs>),
     /// Be a memory node, until Ctrl-C or SIGTERM
-    Node(node::NodeArgs),
+    Node(Box<node::NodeArgs>),
     /// Run simulated clusters under faults, seed by seed, and check what happened
     Sim(Box<sim::SimArgs>),
     /// Check this machine for each fabric, and say what to do where something is missing

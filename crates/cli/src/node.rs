@@ -6,8 +6,11 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
+use farside_fabric::rdma;
 use farside_fabric::tcp::{Node, NodeEvent, NodeOptions, NodeTls, Secret, Stop};
+
+use crate::rdma_args::RdmaArgs;
 
 /// Options of `farside node`.
 #[derive(Args)]
@@ -19,6 +22,17 @@ pub(crate) struct NodeArgs {
     /// How much memory to offer: bytes, or with KiB, MiB, GiB
     #[arg(long, value_parser = size)]
     memory: u64,
+
+    /// How clients reach the memory: over the connections to this port, or through the NIC
+    #[arg(long, default_value = "tcp")]
+    fabric: Network,
+
+    #[command(flatten)]
+    rdma: RdmaArgs,
+
+    /// Use huge pages, which must have been reserved (sysctl vm.nr_hugepages)
+    #[arg(long)]
+    huge_pages: bool,
 
     /// A file with the secret that clients must know, readable by its owner only
     #[arg(long)]
@@ -44,6 +58,15 @@ pub(crate) struct NodeArgs {
     /// Log each connection, and not only what was refused
     #[arg(long)]
     verbose: bool,
+}
+
+/// How the memory is reached.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Network {
+    /// Over the connections
+    Tcp,
+    /// Through the NIC; connections carry only what sets that up
+    Rdma,
 }
 
 /// A size with its unit.
@@ -82,12 +105,16 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
     let options = NodeOptions {
         listen,
         memory_bytes: args.memory,
+        huge_pages: args.huge_pages,
         secret,
         tls,
         max_connections: args.max_connections as usize,
         ..NodeOptions::default()
     };
-    let node = Node::bind(options)?;
+    let node = match args.fabric {
+        Network::Tcp => Node::bind(options)?,
+        Network::Rdma => rdma::open_node(options, &args.rdma.options())?,
+    };
     let stop = Stop::new()?;
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, stop.flag()).context("catching signals")?;

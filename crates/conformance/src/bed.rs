@@ -19,6 +19,11 @@ pub trait Bed {
     /// The worker that the case itself runs on.
     fn worker(&self) -> &Worker;
 
+    /// How often to repeat what is usually repeated so often: less on beds where time is dear.
+    fn times(&self, usual: u64) -> u64 {
+        usual
+    }
+
     /// A queue of the case's own client to a node.
     fn connect(&self, node: NodeId) -> farside_fabric::Result<Queue>;
 

@@ -42,12 +42,14 @@ fn suite() -> Result<()> {
     let program = std::env::current_exe()?;
     let mut failed = 0;
     for case in &chosen {
+        let start = std::time::Instant::now();
         let result = beds::fresh(first, &program).and_then(|bed| run(case, &*bed));
+        let seconds = start.elapsed().as_secs_f64();
         match result {
-            Ok(()) => println!("ok    {}", case.name),
+            Ok(()) => println!("ok    {seconds:6.2} s  {}", case.name),
             Err(error) => {
                 failed += 1;
-                println!("FAIL  {}: {error:#}", case.name);
+                println!("FAIL  {seconds:6.2} s  {}: {error:#}", case.name);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Client processes of a benchmark on shared memory or TCP: started, told what to measure, and ended by the
+//! Client processes of a benchmark on shared memory or a network: started, told what to measure, and ended by the
 //! process that has the memory node.
 
 use std::io::{BufRead, BufReader, Write};
@@ -10,17 +10,18 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use farside_fabric::runtime::run_threads;
 use farside_fabric::shm::Segment;
-use farside_fabric::{ClientId, NodeId, Queue, Worker};
+use farside_fabric::{ClientId, NodeId, Queue, Worker, rdma, tcp};
 
 use super::BenchArgs;
 use super::measure::{Sample, measure};
 use super::verbs::{AREA, Spec};
 use crate::credentials::Credentials;
+use crate::rdma_args::RdmaArgs;
 
 /// Options of a client process.
 #[derive(Args)]
 pub(crate) struct ClientArgs {
-    /// The memory node: shm:PATH or tcp:ADDRESS
+    /// The memory node: shm:PATH, tcp:ADDRESS or rdma:ADDRESS
     #[arg(long)]
     connect: String,
 
@@ -30,6 +31,9 @@ pub(crate) struct ClientArgs {
 
     #[command(flatten)]
     credentials: Credentials,
+
+    #[command(flatten)]
+    rdma: RdmaArgs,
 }
 
 /// The processes, and the node that they use.
@@ -75,12 +79,15 @@ impl Clients {
     }
 
     /// Starts a memory node process, or uses a running one, and starts the processes.
-    pub(super) fn on_tcp(args: &BenchArgs, running: Option<&str>) -> Result<Self> {
+    pub(super) fn on_network(args: &BenchArgs, running: Option<&str>) -> Result<Self> {
+        let fabric = args.fabric;
         if let Some(address) = running {
-            return Self::start(args, &format!("tcp:{address}"), Memory::Foreign);
+            return Self::start(args, &format!("{fabric}:{address}"), Memory::Foreign);
         }
         let mut node = Command::new(program()?)
             .args(["node", "--listen", "127.0.0.1:0", "--memory", &memory(args).to_string()])
+            .args(["--fabric", &fabric.to_string()])
+            .args(args.rdma.for_child())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -91,7 +98,7 @@ impl Clients {
         BufReader::new(stdout).read_line(&mut said)?;
         let address = said.trim().strip_prefix("listening on ");
         let address = address.with_context(|| format!("the memory node said '{said}'"))?;
-        Self::start(args, &format!("tcp:{address}"), Memory::Process { _process: node })
+        Self::start(args, &format!("{fabric}:{address}"), Memory::Process { _process: node })
     }
 
     fn start(args: &BenchArgs, connect: &str, node: Memory) -> Result<Self> {
@@ -101,6 +108,7 @@ impl Clients {
                 let mut child = Command::new(&program)
                     .args(["bench-client", "--connect", connect, "--number", &number.to_string()])
                     .args(args.credentials.for_child())
+                    .args(args.rdma.for_child())
                     .stdin(Stdio::piped())
                     .stdout(Stdio::piped())
                     .spawn()
@@ -145,7 +153,8 @@ fn program() -> Result<PathBuf> {
 /// How a client process reaches the node.
 enum Node {
     Shm(farside_fabric::shm::Client),
-    Tcp(farside_fabric::tcp::Client),
+    Tcp(tcp::Client),
+    Rdma(rdma::Client),
 }
 
 impl Node {
@@ -156,16 +165,21 @@ impl Node {
                 let segment = Segment::open(Path::new(path))?;
                 Ok(Node::Shm(farside_fabric::shm::Client::attach([segment], id)?))
             }
-            Some(("tcp", address)) => {
+            Some((network @ ("tcp" | "rdma"), address)) => {
                 let address = address
                     .to_socket_addrs()
                     .with_context(|| format!("'{address}': expected HOST:PORT"))?
                     .next()
                     .with_context(|| format!("'{address}': no such host"))?;
                 let options = args.credentials.options()?;
-                Ok(Node::Tcp(farside_fabric::tcp::Client::new(id, vec![address], options)))
+                if network == "rdma" {
+                    let rdma = args.rdma.options();
+                    let client = rdma::Client::open(id, vec![address], options, &rdma)?;
+                    return Ok(Node::Rdma(client));
+                }
+                Ok(Node::Tcp(tcp::Client::new(id, vec![address], options)))
             }
-            _ => bail!("'{connect}': expected shm:PATH or tcp:HOST:PORT"),
+            _ => bail!("'{connect}': expected shm:PATH, tcp:HOST:PORT or rdma:HOST:PORT"),
         }
     }
 
@@ -173,6 +187,7 @@ impl Node {
         match self {
             Node::Shm(client) => client.connect(worker, NodeId(0)),
             Node::Tcp(client) => client.connect(worker, NodeId(0)),
+            Node::Rdma(client) => client.connect(worker, NodeId(0)),
         }
     }
 }

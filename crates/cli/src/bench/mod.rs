@@ -14,6 +14,7 @@ use clap::{Args, ValueEnum};
 
 use crate::credentials::Credentials;
 use crate::fabric_arg::FabricArg;
+use crate::rdma_args::RdmaArgs;
 
 /// Options of `farside bench`.
 #[derive(Args)]
@@ -22,11 +23,11 @@ pub(crate) struct BenchArgs {
     workload: Workload,
 
     /// Where the memory is: `local` (this process), `shm` (shared between processes), `tcp` (a
-    /// memory node process), or `sim:PROFILE` (simulated: `sim:connectx-5`; `sim:connectx-5+pm` with persistent memory)
+    /// memory node process), `rdma` (the same, through this machine's NIC), or `sim:PROFILE` (simulated: `sim:connectx-5`; `sim:connectx-5+pm` with persistent memory)
     #[arg(long, default_value = "local")]
     fabric: FabricArg,
 
-    /// Client processes (shm, tcp), or machines (sim)
+    /// Client processes (shm, tcp, rdma), or machines (sim)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     compute: u16,
 
@@ -43,12 +44,15 @@ pub(crate) struct BenchArgs {
     #[arg(long, conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     txns: Option<u64>,
 
-    /// Use a running memory node (tcp:HOST:PORT) instead of starting one
+    /// Use a running memory node (tcp:HOST:PORT or rdma:HOST:PORT) instead of starting one
     #[arg(long)]
     connect: Option<String>,
 
     #[command(flatten)]
     credentials: Credentials,
+
+    #[command(flatten)]
+    rdma: RdmaArgs,
 
     /// Everything random derives from it
     #[arg(long, default_value_t = 1)]
@@ -98,8 +102,9 @@ impl BenchArgs {
             ensure!(!self.credentials.given(), "a secret or TLS is for a running node: --connect");
             return Ok(None);
         };
-        let address = url.strip_prefix("tcp:");
-        address.map(Some).with_context(|| format!("--connect {url}: expected tcp:HOST:PORT"))
+        let address = url.strip_prefix(&format!("{}:", self.fabric));
+        let expected = || format!("--connect {url}: expected {}:HOST:PORT", self.fabric);
+        address.map(Some).with_context(expected)
     }
 
     fn seconds(&self) -> f64 {

@@ -68,7 +68,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<ExitCode> {
     );
     let mut clients = match args.fabric {
         FabricArg::Shm => Some(Clients::on_shm(args)?),
-        FabricArg::Tcp => Some(Clients::on_tcp(args, args.node()?)?),
+        FabricArg::Tcp | FabricArg::Rdma => Some(Clients::on_network(args, args.node()?)?),
         FabricArg::Local | FabricArg::Sim { .. } => None,
     };
     let progress = std::io::stderr().is_terminal() && !args.json;

@@ -75,6 +75,7 @@ impl Client {
 #[derive(Debug)]
 pub struct TcpBed {
     network: Network,
+    share: u64,
     worker: Worker,
     nodes: Vec<RefCell<NodeProcess>>,
     client: Client,
@@ -133,6 +134,12 @@ impl TcpBed {
         Self::on(network, program, &[], IpAddr::from([127, 0, 0, 1]), Ok)
     }
 
+    /// The same, where cases repeat only this part of what they usually do.
+    #[must_use]
+    pub fn hurried(self, share: u64) -> Self {
+        TcpBed { share, ..self }
+    }
+
     /// One in which everybody connects through whatever `between` puts in front of a node.
     pub fn through(
         program: &Path,
@@ -167,6 +174,7 @@ impl TcpBed {
         let client = network.client(ClientId(1), addresses.clone())?;
         Ok(TcpBed {
             network,
+            share: 1,
             worker: Worker::new(1),
             nodes,
             client,
@@ -181,6 +189,10 @@ impl TcpBed {
 impl Bed for TcpBed {
     fn worker(&self) -> &Worker {
         &self.worker
+    }
+
+    fn times(&self, usual: u64) -> u64 {
+        usual / self.share
     }
 
     fn connect(&self, node: NodeId) -> farside_fabric::Result<Queue> {

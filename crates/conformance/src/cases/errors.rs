@@ -82,7 +82,8 @@ pub(super) async fn a_dead_node_fails_its_doorbells_only(bed: &dyn Bed) -> Resul
     let (worker, queues) = (bed.worker(), queues(bed)?);
     let lost = queues[1].node();
     let victim = Job { role: Role::Add, node: 1, at: AT, count: u64::MAX, me: 1 };
-    let survivor = Job { node: 0, count: 20_000, me: 2, ..victim };
+    let count = bed.times(20_000);
+    let survivor = Job { node: 0, count, me: 2, ..victim };
     let mut actors = start(bed, &[victim, survivor]).await?;
     bed.kill_node(lost)?;
 
@@ -112,7 +113,7 @@ pub(super) async fn a_dead_node_fails_its_doorbells_only(bed: &dyn Bed) -> Resul
 
     let survivor = actors.pop().expect("two were started");
     finish(bed, vec![survivor]).await?;
-    ensure!(read(bed, &queues[0], AT, 1).await? == [20_000]);
+    ensure!(read(bed, &queues[0], AT, 1).await? == [count]);
     let ended = actors.pop().expect("two were started").join(bed.worker()).await;
     let crate::Ended::Failed(why) = &ended else { bail!("the victim {ended:?}") };
     ensure!(why.contains("gone"), "the victim failed with: {why}");

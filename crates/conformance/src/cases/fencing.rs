@@ -77,7 +77,8 @@ pub(super) async fn a_fenced_client_cannot_come_back(bed: &dyn Bed) -> Result<()
 /// and a new one can take its place.
 pub(super) async fn a_killed_client_disturbs_nobody(bed: &dyn Bed) -> Result<()> {
     let queues = queues(bed)?;
-    let adder = |me| Job { count: 50_000, ..endless(Role::Add, me) };
+    let count = bed.times(50_000);
+    let adder = |me| Job { count, ..endless(Role::Add, me) };
     let writer = Job { at: AT + 4096, ..endless(Role::WritePatterns, 3) };
     let mut actors = start(bed, &[adder(1), adder(2), writer]).await?;
     wait_for(bed.worker(), &queues[1], AT, 1000).await?;
@@ -88,6 +89,6 @@ pub(super) async fn a_killed_client_disturbs_nobody(bed: &dyn Bed) -> Result<()>
     ensure!(ended == Ended::Killed, "the victim {ended:?}");
     actors.push(replacement);
     finish(bed, actors).await?;
-    ensure!(read(bed, &queues[1], AT, 1).await? == [150_000]);
+    ensure!(read(bed, &queues[1], AT, 1).await? == [3 * count]);
     Ok(())
 }

@@ -7,7 +7,6 @@ use crate::actor::{Job, Role};
 use crate::bed::Bed;
 
 const AT: u64 = 8192;
-const COUNT: u64 = 20_000;
 
 pub(super) async fn a_read_sees_the_writes_before_it(bed: &dyn Bed) -> Result<()> {
     let (worker, queues) = (bed.worker(), queues(bed)?);
@@ -27,7 +26,8 @@ pub(super) async fn a_read_sees_the_writes_before_it(bed: &dyn Bed) -> Result<()
 /// first, never finds the first behind.
 async fn pairs_stay_in_order(bed: &dyn Bed, role: Role) -> Result<()> {
     let (worker, queues) = (bed.worker(), queues(bed)?);
-    let job = Job { role, node: 0, at: AT, count: COUNT, me: 1 };
+    let count = bed.times(20_000);
+    let job = Job { role, node: 0, at: AT, count, me: 1 };
     let actors = start(bed, &[job]).await?;
     loop {
         let mut round = worker.round();
@@ -36,7 +36,7 @@ async fn pairs_stay_in_order(bed: &dyn Bed, role: Role) -> Result<()> {
         let done = round.ring().await?;
         let (first, second) = (done[first][0], done[second][0]);
         ensure!(first >= second, "the second word was {second} when the first was {first}");
-        if second == COUNT {
+        if second == count {
             return finish(bed, actors).await;
         }
     }
@@ -52,7 +52,7 @@ pub(super) async fn atomics_land_in_posted_order(bed: &dyn Bed) -> Result<()> {
 
 /// Each side announces itself and then looks for the other; at least one must see the other.
 async fn never_both_unseen(bed: &dyn Bed, role: Role) -> Result<()> {
-    let side = |me| Job { role, node: 0, at: AT, count: 3_000, me };
+    let side = |me| Job { role, node: 0, at: AT, count: bed.times(3_000), me };
     let actors = start(bed, &[side(1), side(2)]).await?;
     finish(bed, actors).await
 }
@@ -72,11 +72,12 @@ pub(super) async fn a_read_never_overtakes_an_atomic(bed: &dyn Bed) -> Result<()
 pub(super) async fn a_read_behind_a_lock_sees_what_the_last_holder_wrote(
     bed: &dyn Bed,
 ) -> Result<()> {
-    let holder = |me| Job { role: Role::LockAdd, node: 1, at: AT, count: 5_000, me };
+    let count = bed.times(5_000);
+    let holder = |me| Job { role: Role::LockAdd, node: 1, at: AT, count, me };
     let actors = start(bed, &[holder(1), holder(2), holder(3)]).await?;
     finish(bed, actors).await?;
     let found = read(bed, &queues(bed)?[1], AT + 64, 1).await?;
-    ensure!(found == [15_000], "the counter is {found:?}");
+    ensure!(found == [3 * count], "the counter is {found:?}");
     Ok(())
 }
 

@@ -10,11 +10,12 @@ use crate::bed::Bed;
 const AT: u64 = 8192;
 
 async fn all_count(bed: &dyn Bed, role: Role) -> Result<()> {
-    let job = |me| Job { role, node: 1, at: AT, count: 20_000, me };
+    let count = bed.times(20_000);
+    let job = |me| Job { role, node: 1, at: AT, count, me };
     let actors = start(bed, &[job(1), job(2), job(3)]).await?;
     finish(bed, actors).await?;
     let found = read(bed, &queues(bed)?[1], AT, 1).await?;
-    ensure!(found == [60_000], "{found:?} instead of 60000 were counted");
+    ensure!(found == [3 * count], "{found:?} instead of 3 times {count} were counted");
     Ok(())
 }
 
@@ -67,7 +68,7 @@ pub(super) async fn torn_reads_occur_and_are_detected(bed: &dyn Bed) -> Result<(
     let line_atomic = node.capabilities().line_atomic;
     let mut actors = start(bed, &[pattern_writer(1)]).await?;
     let mut seen = (0u64, 0u64);
-    while seen.0 < 100_000 || (seen.1 == 0 && !line_atomic) {
+    while seen.0 < bed.times(100_000) || (seen.1 == 0 && !line_atomic) {
         let mut round = worker.round();
         let object = round.to(node).read(AT, 512);
         let done = round.ring().await?;
@@ -106,7 +107,7 @@ pub(super) async fn a_word_is_never_torn(bed: &dyn Bed) -> Result<()> {
     let node = &queues[0];
     let mut actors = start(bed, &[pattern_writer(1), pattern_writer(2)]).await?;
     let mut largest = 0;
-    for _ in 0..100_000 {
+    for _ in 0..bed.times(100_000) {
         let mut round = worker.round();
         let object = round.to(node).read(AT, 63 * 8);
         let done = round.ring().await?;
