@@ -1,0 +1,328 @@
+//! The configuration of a pool: who belongs to it, and where each region is.
+//!
+//! It is a plain value. Each change makes the next one, with an epoch that is one higher; which of them
+//! is in the store, and which of them counts, is decided elsewhere.
+
+use farside_fabric::ClientId;
+use serde::{Deserialize, Serialize};
+
+use crate::RegionId;
+
+/// One memory node, in one of its lives: a node that was restarted is another one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Node {
+    /// Its number in the pool, never used twice.
+    pub id: u16,
+    /// Tells its lives apart.
+    pub incarnation: u64,
+    /// Where it is reached.
+    pub address: String,
+    /// It is to leave: nothing new is placed there, and no primary stays.
+    pub draining: bool,
+}
+
+/// A region and where its copies are.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Region {
+    /// Its number.
+    pub id: u16,
+    /// How large it is.
+    pub bytes: u64,
+    /// The copies that are whole; the first is the primary. None: all were lost.
+    pub replicas: Vec<Replica>,
+    /// Copies in the making, which are written and not read.
+    pub joining: Vec<Replica>,
+}
+
+/// A copy of a region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Replica {
+    /// On which node.
+    pub node: u16,
+    /// Where it begins in the node's memory.
+    pub base: u64,
+}
+
+/// A client process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Session {
+    /// The id under which it is fenced.
+    pub client: u64,
+    /// Its place in the table of sessions.
+    pub slot: u16,
+}
+
+/// A whole configuration.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Config {
+    /// Counts the changes.
+    pub epoch: u64,
+    /// The session that grants leases and makes changes.
+    pub manager: u64,
+    /// The node that has the table of sessions.
+    pub home: u16,
+    /// How long a lease is, in nanoseconds.
+    pub lease_ns: u64,
+    /// The members.
+    pub nodes: Vec<Node>,
+    /// All regions, by their numbers.
+    pub regions: Vec<Region>,
+    /// The client processes that may use the pool.
+    pub sessions: Vec<Session>,
+    /// Client processes that were put out, and must be fenced at every member before this counts.
+    pub fenced: Vec<u64>,
+    /// The next free number of a node.
+    pub next_node: u16,
+}
+
+/// How many sessions a pool has at most.
+pub const MAX_SESSIONS: usize = 1024;
+
+/// How many nodes a pool has at most, at a time.
+pub const MAX_NODES: usize = 256;
+
+impl Config {
+    /// The first one: a session that manages, and no nodes yet.
+    pub fn first(manager: ClientId, lease: std::time::Duration) -> Self {
+        Config {
+            epoch: 1,
+            manager: manager.0,
+            home: 0,
+            lease_ns: lease.as_nanos() as u64,
+            nodes: Vec::new(),
+            regions: Vec::new(),
+            sessions: vec![Session { client: manager.0, slot: 0 }],
+            fenced: Vec::new(),
+            next_node: 0,
+        }
+    }
+
+    /// What a change starts from: the same with the next epoch.
+    #[must_use]
+    pub fn next(&self) -> Self {
+        Config { epoch: self.epoch + 1, ..self.clone() }
+    }
+
+    /// The node of that number, if it is a member.
+    pub fn node(&self, id: u16) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.id == id)
+    }
+
+    /// The session of that client, if it is a member.
+    pub fn session(&self, client: u64) -> Option<Session> {
+        self.sessions.iter().copied().find(|session| session.client == client)
+    }
+
+    /// A region.
+    pub fn region(&self, id: RegionId) -> Option<&Region> {
+        self.regions.get(id.0 as usize)
+    }
+
+    /// Takes in a node.
+    pub fn add_node(&mut self, address: &str, incarnation: u64) -> u16 {
+        let id = self.next_node;
+        self.next_node += 1;
+        let address = address.to_owned();
+        self.nodes.push(Node { id, incarnation, address, draining: false });
+        if self.nodes.len() == 1 {
+            self.home = id;
+        }
+        id
+    }
+
+    /// Puts out a node: its copies are gone, and where it was the primary the next copy is.
+    pub fn remove_node(&mut self, id: u16) {
+        self.nodes.retain(|node| node.id != id);
+        for region in &mut self.regions {
+            region.replicas.retain(|replica| replica.node != id);
+            region.joining.retain(|replica| replica.node != id);
+        }
+        self.choose_primaries();
+    }
+
+    /// Lets a node leave: its primaries go elsewhere where they can.
+    pub fn drain_node(&mut self, id: u16) {
+        if let Some(node) = self.nodes.iter_mut().find(|node| node.id == id) {
+            node.draining = true;
+        }
+        self.choose_primaries();
+    }
+
+    /// Whether a node that drains is needed by nobody any more.
+    pub fn is_drained(&self, id: u16) -> bool {
+        let draining = self.node(id).is_some_and(|node| node.draining);
+        let elsewhere = |region: &Region| {
+            let has = |replica: &Replica| replica.node == id;
+            !region.replicas.iter().any(has) || region.replicas.len() > 1
+        };
+        draining && self.regions.iter().all(elsewhere) && self.nodes.len() > 1
+    }
+
+    /// A primary does not stay on a node that drains, if there is another copy.
+    fn choose_primaries(&mut self) {
+        for region in &mut self.regions {
+            let drains = |replica: &Replica| {
+                self.nodes.iter().any(|node| node.id == replica.node && node.draining)
+            };
+            if let Some(stays) = region.replicas.iter().position(|replica| !drains(replica)) {
+                region.replicas[..=stays].rotate_right(1);
+            }
+        }
+    }
+
+    /// Takes in a session, in the first free place of the table; `None` if there is none.
+    pub fn add_session(&mut self, client: u64) -> Option<u16> {
+        let taken = |slot: &u16| self.sessions.iter().any(|session| session.slot == *slot);
+        let slot = (0..MAX_SESSIONS as u16).find(|slot| !taken(slot))?;
+        self.sessions.push(Session { client, slot });
+        Some(slot)
+    }
+
+    /// Puts out a session; it must be fenced before that counts.
+    pub fn remove_session(&mut self, client: u64) {
+        self.sessions.retain(|session| session.client != client);
+        self.fenced.push(client);
+    }
+
+    /// Adds a region with so many copies, on the nodes that have the fewest: primaries and copies are
+    /// spread over all of them. `first` is where regions begin in a node's memory. `None` if there are
+    /// too few nodes.
+    pub fn add_region(&mut self, bytes: u64, copies: usize, first: u64) -> Option<RegionId> {
+        let id = u16::try_from(self.regions.len()).ok()?;
+        let load = |node: &Node| {
+            let on = |replica: &&Replica| replica.node == node.id;
+            let copies = self.regions.iter().flat_map(|r| r.replicas.iter().chain(&r.joining));
+            let primaries = self.regions.iter().filter_map(|r| r.replicas.first());
+            (primaries.filter(on).count(), copies.filter(on).count(), node.id)
+        };
+        let mut nodes: Vec<_> = self
+            .nodes
+            .iter()
+            .filter(|node| !node.draining)
+            .map(|node| (load(node), node.id))
+            .collect();
+        if nodes.len() < copies || copies == 0 {
+            return None;
+        }
+        // The primary goes where the fewest primaries are, the others where the fewest copies are.
+        let primary = nodes.iter().min().copied()?;
+        nodes.retain(|node| *node != primary);
+        nodes.sort_by_key(|((primaries, copies, id), _)| (*copies, *primaries, *id));
+        let chosen = std::iter::once(primary).chain(nodes).take(copies);
+        let replicas =
+            chosen.map(|(_, node)| Replica { node, base: self.free_base(node, first) }).collect();
+        self.regions.push(Region { id, bytes, replicas, joining: Vec::new() });
+        Some(RegionId(id))
+    }
+
+    /// Where the next region begins on a node: behind all that it has.
+    fn free_base(&self, node: u16, first: u64) -> u64 {
+        let ends = self.regions.iter().flat_map(|region| {
+            let copies = region.replicas.iter().chain(&region.joining);
+            copies.filter(|r| r.node == node).map(|r| r.base + region.bytes)
+        });
+        ends.max().unwrap_or(first)
+    }
+
+    /// As it is stored, and handed to the members.
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("plain data")
+    }
+
+    /// Reads what was stored; or what is wrong with it.
+    pub fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let config: Config = serde_json::from_slice(bytes)
+            .map_err(|e| format!("not a configuration of a Farside pool: {e}"))?;
+        config.check().map(|()| config)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let known = |replica: &Replica| self.node(replica.node).is_some();
+        let placed = |region: &Region| region.replicas.iter().chain(&region.joining).all(known);
+        if self.epoch == 0 || self.lease_ns == 0 {
+            Err("a configuration without epoch or lease".into())
+        } else if self.sessions.len() > MAX_SESSIONS || self.nodes.len() > MAX_NODES {
+            Err("a configuration with more members than a pool may have".into())
+        } else if !self.regions.iter().all(placed) {
+            Err("a configuration with a copy on a node that is no member".into())
+        } else if !self.regions.iter().zip(0..).all(|(region, id)| region.id == id) {
+            Err("a configuration whose regions are not in order".into())
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn three_nodes() -> Config {
+        let mut config = Config::first(ClientId(9), std::time::Duration::from_millis(10));
+        for number in 0..3 {
+            config.add_node(&format!("host{number}:1"), number);
+        }
+        config
+    }
+
+    #[test]
+    fn roles_are_spread_over_the_nodes() {
+        let mut config = three_nodes();
+        for _ in 0..6 {
+            config.add_region(1 << 20, 2, 4096).unwrap();
+        }
+        for node in 0..3 {
+            let primaries = config.regions.iter().filter(|r| r.replicas[0].node == node).count();
+            let copies = config.regions.iter().filter(|r| r.replicas[1].node == node).count();
+            assert_eq!((primaries, copies), (2, 2), "node {node}");
+            let mut bases: Vec<_> = config
+                .regions
+                .iter()
+                .flat_map(|r| &r.replicas)
+                .filter(|r| r.node == node)
+                .map(|r| r.base)
+                .collect();
+            bases.sort_unstable();
+            assert_eq!(bases, [4096, 4096 + (1 << 20), 4096 + (2 << 20), 4096 + (3 << 20)]);
+        }
+        assert_eq!(config.add_region(1 << 20, 4, 4096), None, "more copies than nodes");
+    }
+
+    #[test]
+    fn a_copy_takes_over_and_a_draining_node_has_no_primary() {
+        let mut config = three_nodes();
+        let region = config.add_region(1 << 20, 3, 4096).unwrap();
+        let primary = |config: &Config| config.region(region).unwrap().replicas[0].node;
+        let first = primary(&config);
+        config.drain_node(first);
+        let second = primary(&config);
+        assert_ne!(first, second);
+        assert!(config.is_drained(first) && !config.is_drained(second));
+        config.remove_node(second);
+        let third = primary(&config);
+        assert!(third != first && third != second);
+        config.remove_node(third);
+        assert_eq!(primary(&config), first, "better one that drains than none");
+        assert!(!config.is_drained(first));
+    }
+
+    #[test]
+    fn what_is_stored_is_read_and_damage_is_told() {
+        let mut config = three_nodes();
+        config.add_region(1 << 20, 2, 4096).unwrap();
+        assert_eq!(Config::decode(&config.encode()), Ok(config.clone()));
+        assert!(Config::decode(b"{}").unwrap_err().contains("not a configuration"));
+        config.nodes.remove(0);
+        assert!(Config::decode(&config.encode()).unwrap_err().contains("no member"));
+    }
+
+    #[test]
+    fn places_of_sessions_are_used_again() {
+        let mut config = three_nodes();
+        assert_eq!(config.add_session(20), Some(1));
+        assert_eq!(config.add_session(21), Some(2));
+        config.remove_session(20);
+        assert_eq!(config.add_session(22), Some(1));
+        assert_eq!(config.fenced, [20]);
+    }
+}

@@ -1,0 +1,43 @@
+//! # farside-pool: memory nodes as one pool
+//!
+//! A pool is a set of memory nodes and of client processes, its *sessions*. A
+//! [configuration](Config) says who they are and where the copies of each region are. It lives in a
+//! [config store](ConfigStore), is changed only there, by comparing and swapping, and *counts* once every
+//! session has acknowledged it or was fenced.
+//!
+//! Everything else is verbs: members beat in the memory of nodes, one of the sessions manages, and grants
+//! leases there ([`terms`] has the reasoning). So one code serves all backends of the fabric, the
+//! simulator included, and no node needs to know more than words.
+//!
+//! | room | what is in it |
+//! | --- | --- |
+//! | `config` | who belongs to a pool, and where regions are: a plain value |
+//! | [`store`] | where configurations are kept |
+//! | `control` | the first part of each node's memory: leases and announcements |
+//! | [`terms`] | what a lease promises, and why |
+//! | `keeper` | a node's side |
+//! | `member`, `view` | a session's side, and what its threads see of it |
+//! | `manager` | grants and changes |
+
+mod addr;
+mod config;
+mod control;
+mod keeper;
+mod links;
+mod manager;
+mod member;
+mod petition;
+pub mod store;
+pub mod terms;
+mod view;
+
+pub use addr::{Addr, RegionId};
+pub use config::{Config, MAX_NODES, MAX_SESSIONS, Node, Region, Replica, Session};
+pub use control::CONTROL_BYTES;
+pub use keeper::{Keeper, Lapsed};
+pub use links::{Connect, Connecting, Links};
+pub use member::{Ended, Means, Member};
+pub use petition::Petition;
+pub use store::{ConfigStore, StoreError, Stored};
+pub use terms::Terms;
+pub use view::{Permit, View};

@@ -1,0 +1,220 @@
+//! Changes of the configuration: swapped in the store, announced, acknowledged or fenced, and then
+//! they count (`farmv2.txt` §4.3).
+
+use std::rc::Rc;
+
+use farside_fabric::{ClientId, probe};
+
+use super::State;
+use crate::config::Config;
+use crate::links::Links;
+use crate::petition::Petition;
+
+pub(super) async fn decide(state: Rc<State>) {
+    let links = Links::new(&state.means.worker, &state.means.connect);
+    while !state.retired.get() {
+        if let Some(next) = state.next_config() {
+            swap(&state, next).await;
+        }
+        dismiss_petitions(&state).await;
+        fence(&state, &links).await;
+        state.count();
+        state.tick().await;
+    }
+}
+
+/// Makes a change, if the store still has what it is made from.
+async fn swap(state: &State, next: Config) {
+    if state.revision.get() == 0 {
+        return;
+    }
+    let start = state.now();
+    match state.means.store.swap(state.revision.get(), &next.encode()).await {
+        Ok(true) => {
+            state.confirmed.set(state.confirmed.get().max(start));
+            // Known again with the next look at the store; until then there is no other change.
+            state.revision.set(0);
+            state.adopt(next);
+        }
+        // Another revision, or nobody knows: the next look at the store tells.
+        Ok(false) => {
+            probe!("a change was too late");
+            state.revision.set(0);
+        }
+        Err(_) => {
+            probe!("a change without an answer");
+            state.revision.set(0);
+        }
+    }
+    super::office::confirm(state).await;
+}
+
+async fn dismiss_petitions(state: &State) {
+    let heard: Vec<String> = {
+        let config = state.config.borrow();
+        let petitions = state.petitions.borrow();
+        let done = petitions.iter().filter(|(_, petition)| is_done(&config, petition));
+        done.map(|(key, _)| key.clone()).collect()
+    };
+    for key in heard {
+        let _ = state.means.store.dismiss(&key).await;
+        state.petitions.borrow_mut().retain(|(known, _)| *known != key);
+    }
+}
+
+fn is_done(config: &Config, petition: &Petition) -> bool {
+    match petition {
+        // A process that was put out comes back under a new id.
+        Petition::Session { client } => {
+            config.session(*client).is_some() || config.fenced.contains(client)
+        }
+        Petition::Join { incarnation, .. } => {
+            config.nodes.iter().any(|node| node.incarnation == *incarnation)
+        }
+        Petition::Drain { node } => config.node(*node).is_none_or(|node| node.draining),
+        Petition::Region { number, .. } => config.regions.len() > usize::from(*number),
+    }
+}
+
+/// Fences who was put out, at every member.
+async fn fence(state: &State, links: &Links) {
+    let config = state.config.borrow().clone();
+    for node in &config.nodes {
+        for client in &config.fenced {
+            if state.fences.borrow().contains(&(node.id, *client)) || state.retired.get() {
+                continue;
+            }
+            let Some(queue) = links.to(node).await else { break };
+            if queue.fence(ClientId(*client)).await.is_ok() {
+                probe!("a process that was put out is fenced");
+                state.fences.borrow_mut().insert((node.id, *client));
+            }
+        }
+    }
+}
+
+impl State {
+    /// A configuration that is in the store now is the newest.
+    pub(super) fn adopt(&self, config: Config) {
+        if config.home != self.config.borrow().home {
+            self.table_since.set(None);
+        }
+        *self.config.borrow_mut() = config;
+        self.announced_at.set(self.now());
+        self.meet_members();
+    }
+
+    /// The newest configuration counts, once everybody has acknowledged it or was fenced, and nobody
+    /// has a lease of an older manager.
+    fn count(&self) {
+        let config = self.config.borrow();
+        if self.counting.get() >= config.epoch || self.now() < self.safe_after.get() {
+            return;
+        }
+        let sessions = self.sessions.borrow();
+        let acknowledged = |client: &u64| {
+            sessions.get(client).is_some_and(|record| record.acknowledged >= config.epoch)
+        };
+        let fences = self.fences.borrow();
+        let fenced =
+            |client: &u64| config.nodes.iter().all(|node| fences.contains(&(node.id, *client)));
+        let all = config.sessions.iter().all(|session| acknowledged(&session.client));
+        if all && config.fenced.iter().all(fenced) {
+            self.counting.set(config.epoch);
+        }
+    }
+
+    /// The next configuration, if it is time for one.
+    fn next_config(&self) -> Option<Config> {
+        let config = self.config.borrow();
+        let mut next = config.next();
+        // What was fenced before the newest configuration counted needs no more fences.
+        if self.counting.get() >= config.epoch {
+            next.fenced.clear();
+        }
+        let mut changed = self.put_out(&mut next);
+        changed |= self.hear_petitions(&mut next);
+        for node in config.nodes.iter().filter(|node| config.is_drained(node.id)) {
+            probe!("a node has drained");
+            next.remove_node(node.id);
+            changed = true;
+        }
+        if next.node(next.home).is_none() {
+            let nodes = self.nodes.borrow();
+            let alive = |id: &u16| {
+                nodes.get(id).is_some_and(|record| !record.is_silent(self.now(), &self.terms))
+            };
+            let mut ids = next.nodes.iter().map(|node| node.id);
+            next.home = ids.clone().find(alive).or_else(|| ids.next())?;
+        }
+        changed.then_some(next)
+    }
+
+    /// Removes who has lapsed. In the first time of an office, when old leases still run, also who is
+    /// silent: nothing counts before those have ended.
+    fn put_out(&self, next: &mut Config) -> bool {
+        let (now, terms) = (self.now(), &self.terms);
+        let new = now < self.safe_after.get();
+        let mut changed = false;
+        for (id, record) in self.nodes.borrow().iter() {
+            let silent = new && record.granted == 0 && record.is_silent(now, terms);
+            if (record.reborn || silent || record.has_lapsed(now, terms)) && next.nodes.len() > 1 {
+                probe!("a node is put out");
+                next.remove_node(*id);
+                changed = true;
+            }
+        }
+        if !self.has_heard_sessions(if new { terms.lease / 2 } else { terms.ended() }) {
+            return changed;
+        }
+        for (client, record) in self.sessions.borrow().iter() {
+            let silent = new && record.granted == 0 && record.is_silent(now, terms);
+            let mine = *client == self.means.client.0;
+            if (silent || record.has_lapsed(now, terms)) && !mine {
+                probe!("a session is put out");
+                next.remove_session(*client);
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// Whether the table could be read for so long: before that, silence means nothing.
+    fn has_heard_sessions(&self, span: std::time::Duration) -> bool {
+        let now = self.now();
+        self.table_since.get().is_some_and(|since| now - since.min(now) > span)
+    }
+
+    fn hear_petitions(&self, next: &mut Config) -> bool {
+        let mut changed = false;
+        for (_, petition) in self.petitions.borrow().iter() {
+            if is_done(next, petition) {
+                continue;
+            }
+            changed |= match petition {
+                Petition::Session { client } => {
+                    probe!("a session joins");
+                    next.add_session(*client).is_some()
+                }
+                Petition::Join { address, incarnation } => {
+                    // Its earlier life, if it is still a member, must be put out first.
+                    let free = next.nodes.iter().all(|node| node.address != *address);
+                    if free {
+                        probe!("a node joins");
+                        next.add_node(address, *incarnation);
+                    }
+                    free
+                }
+                Petition::Drain { node } => {
+                    probe!("a node begins to drain");
+                    next.drain_node(*node);
+                    true
+                }
+                Petition::Region { bytes, copies, .. } => {
+                    next.add_region(*bytes, *copies, crate::CONTROL_BYTES).is_some()
+                }
+            };
+        }
+        changed
+    }
+}

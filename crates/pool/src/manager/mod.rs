@@ -1,0 +1,165 @@
+//! The manager of a pool: it grants leases, and makes the changes of the configuration.
+//!
+//! It is one of the sessions, and does everything with verbs and the store:
+//!
+//! | task | every tick |
+//! | --- | --- |
+//! | [`watch`]: one per node | write the announcement and the node's grant, read the node's beat |
+//! | [`table`]: the home node | write grants, read the signs of all sessions |
+//! | [`office`]: the store | confirm that this still is the manager, hear petitions |
+//! | [`change`] | put out who lapsed, take in who asks, say what counts |
+
+mod change;
+mod office;
+mod record;
+mod table;
+mod watch;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use farside_fabric::Time;
+use farside_fabric::runtime::Task;
+
+use crate::config::Config;
+use crate::member::Means;
+use crate::petition::Petition;
+use crate::terms::Terms;
+use record::Record;
+
+/// The manager's office; it ends when this is dropped.
+pub(crate) struct Manager {
+    state: Rc<State>,
+    _tasks: Vec<Task<()>>,
+}
+
+/// What all its tasks know.
+struct State {
+    means: Means,
+    terms: Terms,
+    /// The newest configuration, and the store's revision of it.
+    config: RefCell<Config>,
+    revision: Cell<u64>,
+    counting: Cell<u64>,
+    /// Since when members could know the newest configuration.
+    announced_at: Cell<Time>,
+    /// Before that, somebody may have a lease of an older manager.
+    safe_after: Cell<Time>,
+    /// Since when the table of sessions could be read, every time.
+    table_since: Cell<Option<Time>>,
+    /// Counts up; sessions echo it.
+    beat: Cell<u64>,
+    /// When each beat was sent.
+    beats: RefCell<VecDeque<(u64, Time)>>,
+    /// When the store was last known to name this manager.
+    confirmed: Cell<Time>,
+    nodes: RefCell<BTreeMap<u16, Record>>,
+    sessions: RefCell<BTreeMap<u64, Record>>,
+    petitions: RefCell<Vec<(String, Petition)>>,
+    /// Fences that are done, as node and client.
+    fences: RefCell<BTreeSet<(u16, u64)>>,
+    retired: Cell<bool>,
+}
+
+impl Manager {
+    /// Takes office with a configuration that is in the store. Nothing of it counts before `safe_after`.
+    pub(crate) fn start(means: &Means, terms: Terms, config: Config, safe_after: Time) -> Self {
+        let now = means.worker.now();
+        let state = Rc::new(State {
+            means: means.clone(),
+            terms,
+            config: RefCell::new(config),
+            revision: Cell::new(0),
+            counting: Cell::new(0),
+            announced_at: Cell::new(now),
+            safe_after: Cell::new(safe_after),
+            table_since: Cell::new(None),
+            beat: Cell::new(means.worker.random() >> 8),
+            beats: RefCell::default(),
+            confirmed: Cell::new(now),
+            nodes: RefCell::default(),
+            sessions: RefCell::default(),
+            petitions: RefCell::default(),
+            fences: RefCell::default(),
+            retired: Cell::new(false),
+        });
+        state.meet_members();
+        let spawn = |state: &Rc<State>| {
+            let worker = &state.means.worker;
+            vec![
+                worker.spawn(watch::watch_all(Rc::clone(state))),
+                worker.spawn(table::read_signs(Rc::clone(state))),
+                worker.spawn(office::hold(Rc::clone(state))),
+                worker.spawn(change::decide(Rc::clone(state))),
+            ]
+        };
+        let tasks = spawn(&state);
+        Manager { state, _tasks: tasks }
+    }
+
+    /// Whether another manager is known.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.state.retired.get()
+    }
+}
+
+impl State {
+    fn now(&self) -> Time {
+        self.means.worker.now()
+    }
+
+    async fn tick(&self) {
+        self.means.worker.sleep(self.terms.tick()).await;
+    }
+
+    /// Makes a record for every member, and forgets those of others.
+    fn meet_members(&self) {
+        let (now, config) = (self.now(), self.config.borrow());
+        let mut nodes = self.nodes.borrow_mut();
+        nodes.retain(|id, _| config.node(*id).is_some());
+        for node in &config.nodes {
+            nodes.entry(node.id).or_insert_with(|| Record::new(now));
+        }
+        let mut sessions = self.sessions.borrow_mut();
+        sessions.retain(|client, _| config.session(*client).is_some());
+        for session in &config.sessions {
+            sessions.entry(session.client).or_insert_with(|| Record::new(now));
+        }
+    }
+
+    /// The beat to send now: a new one in every tick.
+    fn next_beat(&self) -> u64 {
+        let (beat, now) = (self.beat.get() + 1, self.now());
+        let mut beats = self.beats.borrow_mut();
+        if beats.back().is_some_and(|(_, at)| now - (*at).min(now) < self.terms.tick() / 2) {
+            // The one of this tick: sent somewhat earlier, which only makes the evidence older.
+            return self.beat.get();
+        }
+        self.beat.set(beat);
+        beats.push_back((beat, now));
+        if beats.len() > 256 {
+            beats.pop_front();
+        }
+        beat
+    }
+
+    /// When a beat was sent that somebody echoes.
+    fn sent_at(&self, beat: u64) -> Option<Time> {
+        let beats = self.beats.borrow();
+        beats.iter().rev().find(|(known, _)| *known == beat).map(|(_, at)| *at)
+    }
+
+    /// Since when there is evidence that this is the manager (see [`crate::terms`]).
+    fn evidence(&self) -> Time {
+        let now = self.now();
+        let confirmed = self.confirmed.get();
+        if now - confirmed.min(now) > self.terms.store_age() {
+            return confirmed;
+        }
+        let sessions = self.sessions.borrow();
+        let others = sessions.iter().filter(|(client, _)| **client != self.means.client.0);
+        let echoed = others.map(|(_, record)| record.echoed_at).min().unwrap_or(now);
+        confirmed.max(echoed)
+    }
+}

@@ -1,0 +1,62 @@
+//! What the manager knows of a member.
+
+use farside_fabric::Time;
+
+use crate::terms::Terms;
+
+/// A member's beats, as the manager has read and granted them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    /// The newest beat, and when it was read.
+    beat: u64,
+    read_at: Time,
+    /// The newest that was granted, and when that one was read.
+    pub(super) granted: u64,
+    granted_read_at: Time,
+    /// When the manager's beat was sent that the member has echoed last.
+    pub(super) echoed_at: Time,
+    /// The newest configuration that it has acknowledged.
+    pub(super) acknowledged: u64,
+    /// It is another life of the node than the one that is a member.
+    pub(super) reborn: bool,
+}
+
+impl Record {
+    /// Of somebody who was not heard yet.
+    pub(super) fn new(now: Time) -> Self {
+        Record {
+            beat: 0,
+            read_at: now,
+            granted: 0,
+            granted_read_at: now,
+            echoed_at: Time(0),
+            acknowledged: 0,
+            reborn: false,
+        }
+    }
+
+    /// A beat was read.
+    pub(super) fn heard(&mut self, beat: u64, now: Time) {
+        if beat != self.beat {
+            (self.beat, self.read_at) = (beat, now);
+        }
+    }
+
+    /// Grants the newest beat, if there is evidence of the office from about when it was read.
+    pub(super) fn grant(&mut self, evidence: Time, terms: &Terms) {
+        if evidence + terms.age() >= self.read_at {
+            (self.granted, self.granted_read_at) = (self.beat, self.read_at);
+        }
+    }
+
+    /// Whether its lease has ended.
+    pub(super) fn has_lapsed(&self, now: Time, terms: &Terms) -> bool {
+        now - self.granted_read_at.min(now) > terms.ended()
+    }
+
+    /// Whether nothing was heard of it for so long that it is time to do without it. Its lease may not
+    /// have ended yet.
+    pub(super) fn is_silent(&self, now: Time, terms: &Terms) -> bool {
+        now - self.read_at.min(now) > terms.lease / 2
+    }
+}

@@ -1,0 +1,400 @@
+//! A session: a client process as a member of the pool.
+//!
+//! It beats in its line of the table at home, learns and acknowledges configurations, and takes over
+//! when the manager is silent.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use farside_fabric::{ClientId, Queue, Time, Worker, probe};
+
+use crate::config::{Config, Node};
+use crate::control::{
+    Announcement, CONFIG_HEAD, MANAGER, Signs, config, config_body_words, config_from_words, grant,
+    session,
+};
+use crate::links::{Connect, Links};
+use crate::manager::Manager;
+use crate::petition::Petition;
+use crate::store::{ConfigStore, StoreError};
+use crate::terms::Terms;
+use crate::view::View;
+
+/// What a session needs of its process.
+#[derive(Clone)]
+pub struct Means {
+    /// The thread that it lives on.
+    pub worker: Worker,
+    /// Under which id its process is fenced.
+    pub client: ClientId,
+    /// Where configurations are kept.
+    pub store: Rc<dyn ConfigStore>,
+    /// How nodes are reached.
+    pub connect: Rc<dyn Connect>,
+}
+
+/// Why a session has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// It was put out of the pool, and its verbs have no effect any more.
+    PutOut,
+    /// The store has something else.
+    Foreign(String),
+}
+
+/// A client process in the pool.
+pub struct Member {
+    means: Means,
+    terms: Terms,
+    view: Arc<View>,
+    links: Links,
+    beat: Cell<u64>,
+    echo: Cell<u64>,
+    /// Beats that wait for a grant, and when each was sent.
+    sent: RefCell<VecDeque<(u64, Time)>>,
+    /// The manager's beats as last seen on each node, and when they last changed.
+    silence: RefCell<BTreeMap<u16, (u64, Time)>>,
+    manager: RefCell<Option<Manager>>,
+    joined_at: Time,
+}
+
+impl Member {
+    /// Makes a new pool of these nodes, given by address and incarnation, and these regions (their
+    /// bytes and copies), with this session as the manager. `None` if there is a pool already.
+    pub async fn found(
+        means: Means,
+        terms: Terms,
+        nodes: &[(String, u64)],
+        regions: &[(u64, usize)],
+    ) -> Result<Option<Self>, StoreError> {
+        let mut config = Config::first(means.client, terms.lease);
+        for (address, incarnation) in nodes {
+            config.add_node(address, *incarnation);
+        }
+        for (bytes, copies) in regions {
+            let placed = config.add_region(*bytes, *copies, crate::CONTROL_BYTES);
+            placed.ok_or_else(|| StoreError::Foreign("too few nodes for the copies".into()))?;
+        }
+        let stored = means.store.read().await?;
+        if stored.revision != 0 || !means.store.swap(0, &config.encode()).await? {
+            return Ok(None);
+        }
+        let member = Self::new(means, terms, config.clone());
+        member.become_manager(config, member.means.worker.now());
+        Ok(Some(member))
+    }
+
+    /// Joins a pool. Waits until the manager has taken this process in; if there is no manager left,
+    /// this one takes over.
+    pub async fn join(means: Means) -> Result<Self, StoreError> {
+        let key = format!("session-{:016x}", means.client.0);
+        let mut asked_at: Option<(Time, u64)> = None;
+        loop {
+            let worker = &means.worker;
+            let stored = means.store.read().await;
+            let newest = match stored.as_ref().map(|stored| stored.config.as_deref()) {
+                Ok(Some(bytes)) => Config::decode(bytes).map_err(StoreError::Foreign)?,
+                // No pool yet, or the store is away for a while.
+                Ok(None) | Err(StoreError::Unreachable(_)) => {
+                    worker.sleep(std::time::Duration::from_millis(1)).await;
+                    continue;
+                }
+                Err(error) => return Err(error.clone()),
+            };
+            let terms = Terms::new(std::time::Duration::from_nanos(newest.lease_ns));
+            if newest.session(means.client.0).is_some() {
+                return Ok(Self::new(means, terms, newest));
+            }
+            let now = worker.now();
+            match asked_at {
+                Some((since, epoch)) if epoch == newest.epoch => {
+                    // Whoever manages would have answered by now.
+                    let patience = terms.store_age() + 4 * terms.lease;
+                    let revision = stored.map_or(0, |stored| stored.revision);
+                    if now - since > patience {
+                        probe!("a stranger takes over a pool without a manager");
+                        return Self::revive(means, terms, newest, revision).await;
+                    }
+                }
+                _ => {
+                    let petition = Petition::Session { client: means.client.0 };
+                    let _ = means.store.petition(&key, &petition.encode()).await;
+                    asked_at = Some((now, newest.epoch));
+                }
+            }
+            worker.sleep(terms.tick()).await;
+        }
+    }
+
+    /// Takes over a pool that nobody manages.
+    async fn revive(
+        means: Means,
+        terms: Terms,
+        newest: Config,
+        revision: u64,
+    ) -> Result<Self, StoreError> {
+        let mut next = newest.next();
+        next.manager = means.client.0;
+        next.add_session(means.client.0);
+        let swapped = means.store.swap(revision, &next.encode()).await;
+        if swapped != Ok(true) {
+            return Box::pin(Self::join(means)).await;
+        }
+        let safe = means.worker.now() + terms.store_age() + terms.takeover();
+        let member = Self::new(means, terms, next.clone());
+        member.become_manager(next, safe);
+        Ok(member)
+    }
+
+    fn new(means: Means, terms: Terms, config: Config) -> Self {
+        let links = Links::new(&means.worker, &means.connect);
+        // Grants for whoever had the place in the table before are none for this session.
+        let first = config.epoch << 24;
+        Member {
+            terms,
+            links,
+            beat: Cell::new(first),
+            echo: Cell::new(0),
+            sent: RefCell::default(),
+            silence: RefCell::default(),
+            manager: RefCell::default(),
+            joined_at: means.worker.now(),
+            view: Arc::new(View::new(config)),
+            means,
+        }
+    }
+
+    /// What this process knows of the pool.
+    pub fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view)
+    }
+
+    /// Whether this session is the manager, as far as it knows.
+    pub fn manages(&self) -> bool {
+        self.manager.borrow().as_ref().is_some_and(|manager| !manager.is_retired())
+    }
+
+    fn become_manager(&self, config: Config, safe_after: Time) {
+        let manager = Manager::start(&self.means, self.terms, config, safe_after);
+        *self.manager.borrow_mut() = Some(manager);
+    }
+
+    /// Keeps the session alive, until it is put out.
+    pub async fn run(&self) -> Ended {
+        loop {
+            let config = self.view.config();
+            let Some(me) = config.session(self.means.client.0) else {
+                self.view.put_out();
+                return Ended::PutOut;
+            };
+            let lapsed = self.means.worker.now() >= self.view.valid_until();
+            let heard = match config.node(config.home) {
+                Some(home) => self.renew(&config, home, me.slot).await,
+                None => None,
+            };
+            if let Some(heard) = heard {
+                self.view.counts(heard.counting);
+                if heard.announced > config.epoch {
+                    self.learn_from(&config, config.home, heard.announced).await;
+                }
+            }
+            if lapsed && let Err(foreign) = self.look_around(&config, heard.is_some()).await {
+                return Ended::Foreign(foreign);
+            }
+            self.means.worker.sleep(self.terms.tick()).await;
+        }
+    }
+
+    /// Beats at home, and looks whether an earlier beat was granted.
+    async fn renew(&self, config: &Config, home: &Node, slot: u16) -> Option<Announcement> {
+        let queue = self.links.to(home).await?;
+        let worker = &self.means.worker;
+        let now = worker.now();
+        let beat = self.beat.get() + 1;
+        self.beat.set(beat);
+        self.sent.borrow_mut().push_back((beat, now));
+        let signs = Signs {
+            beat,
+            echo: self.echo.get(),
+            acknowledged: self.view.epoch(),
+            client: self.means.client.0,
+        };
+        let mut round = worker.round();
+        let mut bell = round.to(&queue);
+        bell.write(session(slot), &signs.words());
+        let granted = bell.read(grant(slot), 8);
+        let manager = bell.read(MANAGER, Announcement::WORDS * 8);
+        let done = round.ring().await.ok()?;
+        let (granted, heard) = (done[granted][0], Announcement::from_words(&done[manager]));
+        drop(done);
+        if heard.manager == config.manager {
+            self.echo.set(heard.beat);
+        } else {
+            // One that was deposed and does not know it: an echo would keep it in office.
+            probe!("a session hears a manager that is none any more");
+        }
+        self.note_beat(home.id, heard.beat);
+        let mut sent = self.sent.borrow_mut();
+        while sent.front().is_some_and(|(beat, _)| *beat < granted) {
+            sent.pop_front();
+        }
+        if let Some((_, since)) = sent.front().filter(|(beat, _)| *beat == granted) {
+            self.view.extend(*since + self.terms.lease);
+        }
+        Some(heard)
+    }
+
+    /// Remembers when the manager was last heard at a node.
+    fn note_beat(&self, node: u16, beat: u64) {
+        let now = self.means.worker.now();
+        let mut silence = self.silence.borrow_mut();
+        let known = silence.entry(node).or_insert((beat, now));
+        if known.0 != beat {
+            *known = (beat, now);
+        }
+    }
+
+    /// Reads a configuration from a node, and makes it ours.
+    async fn learn_from(&self, known: &Config, node: u16, epoch: u64) {
+        let Some(node) = known.node(node) else { return };
+        let Some(queue) = self.links.to(node).await else { return };
+        if let Some(config) = read_config(&self.means.worker, &queue, epoch).await {
+            self.learn(config);
+        }
+    }
+
+    fn learn(&self, config: Config) {
+        self.links.keep(&config.nodes);
+        self.silence.borrow_mut().retain(|id, _| config.node(*id).is_some());
+        // The view first: whoever acts by the old configuration stops, and only then it is
+        // acknowledged, with the next beat.
+        self.view.learn(config);
+    }
+
+    /// Without a lease: is there a newer configuration, or no manager?
+    async fn look_around(&self, config: &Config, home_answers: bool) -> Result<(), String> {
+        probe!("a session looks around without a lease");
+        let mut reached = Vec::new();
+        if home_answers {
+            reached.push(config.home);
+        }
+        for node in config.nodes.iter().filter(|node| node.id != config.home) {
+            if let Some(heard) = self.listen(node).await {
+                reached.push(node.id);
+                self.note_beat(node.id, heard.beat);
+                if heard.announced > config.epoch {
+                    self.learn_from(config, node.id, heard.announced).await;
+                    return Ok(());
+                }
+            }
+        }
+        match self.is_time_to_take_over(config, &reached) {
+            true => self.take_over(config, reached[0]).await,
+            false => self.look_at_store(config).await.map(drop),
+        }
+    }
+
+    /// Whether nobody seems to manage any more, as far as this session sees.
+    fn is_time_to_take_over(&self, config: &Config, reached: &[u16]) -> bool {
+        let now = self.means.worker.now();
+        let since = self.view.valid_until().max(self.joined_at);
+        let lapsed_for = now - since.min(now);
+        // Who sees less of the pool waits longer: those who see more go first.
+        let unseen = config.nodes.len() - reached.len();
+        let ticks =
+            1 + 8 * unseen.saturating_sub(1).min(4) as u64 + self.means.worker.random_below(3);
+        let silent = |id: &u16| {
+            let silence = self.silence.borrow();
+            silence.get(id).is_some_and(|(_, since)| now - *since >= 2 * self.terms.tick())
+        };
+        let patient = lapsed_for >= self.terms.tick() * ticks as u32;
+        patient && !reached.is_empty() && reached.iter().all(silent)
+    }
+
+    async fn listen(&self, node: &Node) -> Option<Announcement> {
+        let queue = self.links.to(node).await?;
+        let mut round = self.means.worker.round();
+        let manager = round.to(&queue).read(MANAGER, Announcement::WORDS * 8);
+        let done = round.ring().await.ok()?;
+        Some(Announcement::from_words(&done[manager]))
+    }
+
+    /// Learns what the store has; its revision, if that is nothing new.
+    async fn look_at_store(&self, config: &Config) -> Result<Option<u64>, String> {
+        let stored = match self.means.store.read().await {
+            Ok(stored) => stored,
+            Err(StoreError::Unreachable(_)) => return Ok(None),
+            Err(StoreError::Foreign(why)) => return Err(why),
+        };
+        let newest = Config::decode(stored.config.as_deref().unwrap_or_default())?;
+        if newest.epoch > config.epoch {
+            probe!("a session learns a configuration from the store");
+            self.learn(newest);
+            return Ok(None);
+        }
+        Ok(Some(stored.revision))
+    }
+
+    /// The manager is silent: this session becomes the next, if the store agrees. It does not echo
+    /// meanwhile.
+    async fn take_over(&self, config: &Config, home: u16) -> Result<(), String> {
+        let Some(revision) = self.look_at_store(config).await? else { return Ok(()) };
+        let mut next = config.next();
+        next.manager = self.means.client.0;
+        next.home = home;
+        match self.means.store.swap(revision, &next.encode()).await {
+            Ok(true) => {}
+            Ok(false) => {
+                probe!("another session took over first");
+                return Ok(());
+            }
+            // It may have been done: whoever reads the store next finds out.
+            Err(_) => {
+                probe!("a takeover with unknown outcome");
+                return self.resolve(next).await;
+            }
+        }
+        self.begin_office(next);
+        Ok(())
+    }
+
+    /// A swap whose answer was lost: did it happen?
+    async fn resolve(&self, wanted: Config) -> Result<(), String> {
+        loop {
+            match self.means.store.read().await {
+                Err(StoreError::Unreachable(_)) => self.means.worker.sleep(self.terms.tick()).await,
+                Err(StoreError::Foreign(why)) => return Err(why),
+                Ok(stored) => {
+                    let newest = Config::decode(stored.config.as_deref().unwrap_or_default())?;
+                    if newest == wanted {
+                        self.begin_office(newest);
+                    }
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn begin_office(&self, config: Config) {
+        probe!("a session took over from a silent manager");
+        let safe = self.means.worker.now() + self.terms.takeover();
+        self.learn(config.clone());
+        self.become_manager(config, safe);
+    }
+}
+
+/// Reads the configuration of an epoch from a node; `None` if it is torn, not there, or not whole yet.
+pub(crate) async fn read_config(worker: &Worker, queue: &Queue, epoch: u64) -> Option<Config> {
+    let at = config(epoch);
+    let mut round = worker.round();
+    let head = round.to(queue).read(at, CONFIG_HEAD * 8);
+    let done = round.ring().await.ok()?;
+    let body = config_body_words(&done[head], epoch)?;
+    drop(done);
+    let mut round = worker.round();
+    let words = round.to(queue).read(at, (CONFIG_HEAD + body) * 8);
+    let done = round.ring().await.ok()?;
+    config_from_words(&done[words])
+}

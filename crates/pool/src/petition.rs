@@ -1,0 +1,47 @@
+//! What processes, nodes and people ask the manager for.
+
+use serde::{Deserialize, Serialize};
+
+/// A wish, laid down in the store.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Petition {
+    /// A client process wants to use the pool.
+    Session {
+        /// The id under which it is fenced.
+        client: u64,
+    },
+    /// A formatted node wants to be a member.
+    Join {
+        /// Where it is reached.
+        address: String,
+        /// Which of its lives this is.
+        incarnation: u64,
+    },
+    /// A node is to leave.
+    Drain {
+        /// Its number.
+        node: u16,
+    },
+    /// A region is to be made.
+    Region {
+        /// Its number: the next free one, so that the wish is granted once.
+        number: u16,
+        /// How large.
+        bytes: u64,
+        /// With how many copies, the primary included.
+        copies: usize,
+    },
+}
+
+impl Petition {
+    /// As it is stored.
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("plain data")
+    }
+
+    /// Reads what was stored; `None` if it is not one.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+}

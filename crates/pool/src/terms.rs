@@ -1,0 +1,58 @@
+//! The terms of a lease, and why nobody acts on one that has ended.
+//!
+//! A member (a node's keeper or a session) *beats* at its time `s`. The manager reads the beat at its
+//! time `r`; `s` was earlier. It grants the beat only if it has *evidence* of its office that is not
+//! older than `r - age`: a read of the store that began then and showed it as the manager, or a beat
+//! of its own from then that every other session has echoed (a session stops echoing before it tries
+//! to take over). The member that finds its beat granted has a lease until `s + lease` on its own clock.
+//! So:
+//!
+//! - A manager that stops granting knows that a member's lease has ended once `r + lease` is past, of the
+//!   last beat that it granted.
+//! - A new manager, whose swap in the store came after any evidence of the old one, knows that all leases
+//!   of the old one have ended `age + lease` after its swap.
+//!
+//! However late a message arrives, a lease counts from the beat that it answers. Nobody compares
+//! clocks; they only must not run at rates that differ by more than the margin.
+
+use std::time::Duration;
+
+/// How long things take in a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// How long a lease is.
+    pub lease: Duration,
+}
+
+impl Terms {
+    /// Of a lease of that length.
+    pub fn new(lease: Duration) -> Self {
+        Terms { lease }
+    }
+
+    /// How often members and manager look.
+    pub(crate) fn tick(&self) -> Duration {
+        self.lease / 16
+    }
+
+    /// How old the evidence for a grant may be.
+    pub(crate) fn age(&self) -> Duration {
+        self.lease / 4
+    }
+
+    /// When a lease is over for its grantor: clocks may differ by one part in a hundred.
+    pub(crate) fn ended(&self) -> Duration {
+        self.lease + self.lease / 100
+    }
+
+    /// How long a new manager waits until nobody has a lease of the old one.
+    pub(crate) fn takeover(&self) -> Duration {
+        self.ended() + self.age() + self.age() / 100
+    }
+
+    /// How long echoes suffice without a look at the store. Who is not a session must wait for that
+    /// before it takes over.
+    pub(crate) fn store_age(&self) -> Duration {
+        64 * self.lease
+    }
+}

@@ -1,0 +1,58 @@
+//! What happened, in true time, and what must hold of it.
+
+use std::collections::BTreeMap;
+
+use farside_pool::Config;
+
+/// A write that its session believed in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Believed {
+    pub(super) region: u16,
+    /// The configuration by which it was posted.
+    pub(super) epoch: u64,
+    /// The primary it went to.
+    pub(super) node: u16,
+    pub(super) posted_ns: u64,
+    pub(super) completed_ns: u64,
+}
+
+/// The log of a run.
+#[derive(Default)]
+pub(super) struct Log {
+    pub(super) writes: Vec<Believed>,
+    /// Configurations that sessions acted by, by client and epoch.
+    pub(super) seen: BTreeMap<u64, Vec<u64>>,
+    /// Every configuration that was ever in the store.
+    pub(super) configs: BTreeMap<u64, Config>,
+}
+
+impl Log {
+    /// Never two primaries: whoever believes in a write to one primary has its completion before the
+    /// first write to the next is posted.
+    pub(super) fn check_primaries(&self) -> Result<(), String> {
+        let mut regions: BTreeMap<u16, Vec<Believed>> = BTreeMap::new();
+        for write in &self.writes {
+            regions.entry(write.region).or_default().push(*write);
+        }
+        for (region, mut writes) in regions {
+            writes.sort_by_key(|write| (write.epoch, write.posted_ns));
+            // The latest completion among all writes of earlier configurations, by node.
+            let mut latest: BTreeMap<u16, Believed> = BTreeMap::new();
+            for write in writes {
+                let clash = latest.values().find(|earlier| {
+                    earlier.node != write.node && earlier.completed_ns > write.posted_ns
+                });
+                if let Some(earlier) = clash {
+                    return Err(format!(
+                        "region {region} had two primaries: {earlier:?} and {write:?}"
+                    ));
+                }
+                let known = latest.entry(write.node).or_insert(write);
+                if known.completed_ns < write.completed_ns {
+                    *known = write;
+                }
+            }
+        }
+        Ok(())
+    }
+}

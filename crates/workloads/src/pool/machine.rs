@@ -1,0 +1,200 @@
+//! The machines and client processes of a simulated pool.
+
+use std::cell::Cell;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use farside_fabric::{ClientId, NodeId, Worker};
+use farside_pool::{
+    ConfigStore, Connect, Connecting, Ended, Keeper, Lapsed, Links, Means, Member, Node, Terms,
+    View,
+};
+use farside_sim::{ProcessId, Sim};
+
+use super::log::Believed;
+use super::store::SimStore;
+use super::world::Shared;
+use super::{LEASE, Rule};
+
+/// Reaches simulated nodes; their addresses are their numbers.
+struct SimConnect {
+    sim: Weak<Sim>,
+    process: ProcessId,
+}
+
+impl Connect for SimConnect {
+    fn connect<'a>(&'a self, worker: &'a Worker, node: &'a Node) -> Connecting<'a> {
+        let number = NodeId(node.address.parse().expect("addresses are numbers"));
+        let connected = match self.sim.upgrade() {
+            Some(sim) => sim.connect(self.process, worker, number),
+            None => Err(farside_fabric::FabricError::NodeGone(number)),
+        };
+        Box::pin(async { connected })
+    }
+}
+
+/// A process with a session.
+pub(super) struct Process {
+    pub(super) id: ProcessId,
+    pub(super) client: u64,
+    pub(super) worker: Worker,
+    /// What it knows, once it has joined.
+    pub(super) view: Rc<Cell<Option<Arc<View>>>>,
+    pub(super) alive: bool,
+    pub(super) paused_until_ns: u64,
+    /// Its session has ended: another process takes its place.
+    pub(super) ended: Rc<Cell<bool>>,
+}
+
+impl Process {
+    /// The view, looked at.
+    pub(super) fn view(&self) -> Option<Arc<View>> {
+        let view = self.view.take();
+        self.view.set(view.clone());
+        view
+    }
+}
+
+/// A machine: a node, its keeper, and a session that can manage.
+pub(super) struct Machine {
+    pub(super) node: NodeId,
+    pub(super) keeper: ProcessId,
+    pub(super) session: Process,
+    /// Its node is up, and its keeper runs.
+    pub(super) alive: bool,
+    pub(super) isolated: bool,
+    pub(super) paused_until_ns: u64,
+    /// The keeper has ended: the node must begin another life.
+    pub(super) lapsed: Rc<Cell<Option<Lapsed>>>,
+}
+
+impl Shared {
+    fn means(&self, process: ProcessId, client: u64, worker: &Worker) -> Means {
+        let store: Rc<dyn ConfigStore> =
+            Rc::new(SimStore { world: Rc::clone(&self.store), worker: worker.clone(), client });
+        let connect: Rc<dyn Connect> = Rc::new(SimConnect { sim: Weak::clone(&self.sim), process });
+        Means { worker: worker.clone(), client: ClientId(client), store, connect }
+    }
+
+    /// Starts the session of a process; `found` is for the very first.
+    pub(super) fn start_process(self: &Rc<Self>, found: Option<Vec<(String, u64)>>) -> Process {
+        let sim = self.sim.upgrade().expect("the world lasts");
+        let client = self.next_client();
+        let id = sim.add_process_as(ClientId(client));
+        let worker = sim.add_thread(id);
+        let (view, ended) = (Rc::new(Cell::new(None)), Rc::new(Cell::new(false)));
+        let means = self.means(id, client, &worker);
+        let (told, over) = (Rc::clone(&view), Rc::clone(&ended));
+        let session = async move {
+            let joined = match found {
+                Some(nodes) => {
+                    let regions = [(64 << 10, 3); 4];
+                    Member::found(means, Terms::new(LEASE), &nodes, &regions)
+                        .await
+                        .map(|m| m.expect("the first"))
+                }
+                None => Member::join(means).await,
+            };
+            if let Ok(member) = joined {
+                told.set(Some(member.view()));
+                let ended = member.run().await;
+                debug_assert_eq!(ended, Ended::PutOut);
+            }
+            over.set(true);
+        };
+        worker.spawn(session).detach();
+        Process { id, client, worker, view, alive: true, paused_until_ns: 0, ended }
+    }
+
+    /// Begins another life of a machine's node: formatted, kept, and asking to be a member.
+    pub(super) fn start_keeper(
+        self: &Rc<Self>,
+        node: NodeId,
+        asks: bool,
+    ) -> (ProcessId, u64, Rc<Cell<Option<Lapsed>>>) {
+        let sim = self.sim.upgrade().expect("the world lasts");
+        let client = self.next_client();
+        let id = sim.add_process_as(ClientId(client));
+        let worker = sim.add_thread(id);
+        let lapsed = Rc::new(Cell::new(None));
+        let (over, shared) = (Rc::clone(&lapsed), Rc::clone(self));
+        let means = self.means(id, client, &worker);
+        let queue = sim.connect(id, &worker, node).expect("it was just started");
+        let keeping = async move {
+            let terms = Terms::new(LEASE);
+            let keeper = loop {
+                let formatted = Keeper::format(&means.worker, queue.clone(), terms, client).await;
+                match formatted {
+                    Ok(keeper) => break keeper,
+                    Err(_) => _ = queue.reconnect().await,
+                }
+            };
+            let keeper = Rc::new(keeper);
+            if asks {
+                let (keeper, store) = (Rc::clone(&keeper), Rc::clone(&means.store));
+                let asking = async move { keeper.ask(&*store, &node.0.to_string()).await };
+                means.worker.spawn(asking).detach();
+            }
+            let why = keeper.keep().await;
+            // Whoever still reads or writes this life gets errors from now on.
+            if let Some(sim) = shared.sim.upgrade() {
+                sim.kill_node(node);
+            }
+            over.set(Some(why));
+        };
+        worker.spawn(keeping).detach();
+        (id, client, lapsed)
+    }
+
+    /// A task that writes to primaries as long as it may.
+    pub(super) fn start_writer(self: &Rc<Self>, process: &Process) {
+        let shared = Rc::clone(self);
+        let (worker, view, client) =
+            (process.worker.clone(), Rc::clone(&process.view), process.client);
+        let means = self.means(process.id, client, &worker);
+        let writing = async move {
+            let links = Links::new(&worker, &means.connect);
+            loop {
+                worker
+                    .sleep(
+                        LEASE / 64 + std::time::Duration::from_nanos(worker.random_below(60_000)),
+                    )
+                    .await;
+                let known = view.take();
+                view.set(known.clone());
+                if let Some(view) = known {
+                    shared.write(&worker, &links, &view, client).await;
+                }
+            }
+        };
+        process.worker.spawn(writing).detach();
+    }
+
+    async fn write(&self, worker: &Worker, links: &Links, view: &View, client: u64) -> Option<()> {
+        let config = view.config();
+        let region = &config.regions[worker.random_below(config.regions.len() as u64) as usize];
+        let primary = region.replicas.first()?;
+        let queue = links.to(config.node(primary.node)?).await?;
+        let counts = self.without != Some(Rule::Counting);
+        let permit = if counts { view.permit(worker.now()) } else { view.lease_only(worker.now()) };
+        let permit = permit.filter(|_| view.epoch() == config.epoch)?;
+        let posted_ns = self.true_ns();
+        let mut round = worker.round();
+        round.to(&queue).faa(primary.base, 1);
+        let done = round.ring().await;
+        let completed_ns = self.true_ns();
+        let mut log = self.log.borrow_mut();
+        let believed = self.without == Some(Rule::Lease) || view.still(permit, worker.now());
+        if done.is_err() || !believed {
+            self.lost.set(self.lost.get() + 1);
+            return None;
+        }
+        let seen = log.seen.entry(client).or_default();
+        if seen.last() != Some(&config.epoch) {
+            seen.push(config.epoch);
+        }
+        let (region, epoch, node) = (region.id, config.epoch, primary.node);
+        log.writes.push(Believed { region, epoch, node, posted_ns, completed_ns });
+        Some(())
+    }
+}

@@ -1,0 +1,67 @@
+//! A pool under faults: machines die, restart, stop, are cut off and drain; clients die and stop; the
+//! store is slow or away. What must hold: never two primaries, promotion within three leases, every
+//! change seen by all who live.
+
+mod log;
+mod machine;
+mod schedule;
+mod store;
+mod world;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use farside_sim::Faults;
+
+pub use schedule::{Event, KINDS};
+
+/// What to run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// Everything random derives from it.
+    pub seed: u64,
+    /// How many faults of machines, clients, networks and the store.
+    pub events: u64,
+    /// What strikes verbs besides.
+    pub faults: Faults,
+    /// A rule that is left out, to see what it is good for.
+    pub without: Option<Rule>,
+}
+
+/// A rule of the protocol that can be left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rule {
+    /// A completion is believed only with a lease.
+    Lease,
+    /// A configuration counts only when all have acknowledged it.
+    Counting,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What went wrong, if anything did.
+    pub violation: Option<String>,
+    /// Writes that were believed.
+    pub writes: u64,
+    /// Writes that failed or were not believed.
+    pub lost: u64,
+    /// How often the configuration changed.
+    pub changes: u64,
+    /// How often each kind of fault struck.
+    pub struck: BTreeMap<&'static str, u64>,
+    /// The longest time that a region with a live copy was not served, where faults came one by one.
+    pub unserved: Duration,
+    /// A hash of everything that happened.
+    pub digest: u64,
+    /// The timeline, if it was asked for.
+    pub trace: Vec<String>,
+}
+
+/// The lease in the simulator.
+pub const LEASE: Duration = Duration::from_millis(2);
+
+/// Runs a scenario in a world of its own.
+pub fn run(scenario: &Scenario, trace: bool) -> Outcome {
+    world::run(scenario, trace)
+}

@@ -1,0 +1,472 @@
+//! The world of a run: what strikes, what is watched, and what must hold at the end.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use farside_fabric::NodeId;
+use farside_fabric::runtime::Random;
+use farside_pool::{Config, Petition};
+use farside_sim::{Profile, Sim};
+
+use super::log::Log;
+use super::machine::{Machine, Process};
+use super::schedule::Event;
+use super::store::StoreWorld;
+use super::{LEASE, Outcome, Rule, Scenario};
+
+const MACHINES: u16 = 4;
+const CLIENTS: usize = 3;
+
+/// How often the world is looked at, in true time.
+const LOOK: Duration = Duration::from_micros(25);
+
+/// What all parts of a run share.
+pub(super) struct Shared {
+    pub(super) sim: Weak<Sim>,
+    pub(super) store: Rc<RefCell<StoreWorld>>,
+    pub(super) log: RefCell<Log>,
+    pub(super) lost: Cell<u64>,
+    pub(super) without: Option<Rule>,
+    clients: Cell<u64>,
+}
+
+impl Shared {
+    pub(super) fn next_client(&self) -> u64 {
+        self.clients.set(self.clients.get() + 1);
+        self.clients.get()
+    }
+
+    pub(super) fn true_ns(&self) -> u64 {
+        self.sim.upgrade().map_or(0, |sim| sim.elapsed_ns())
+    }
+}
+
+struct World {
+    sim: Rc<Sim>,
+    shared: Rc<Shared>,
+    random: Random,
+    machines: Vec<Machine>,
+    clients: Vec<Process>,
+    /// What is to be undone, and when.
+    undo: Vec<(u64, Undo)>,
+    struck: BTreeMap<&'static str, u64>,
+    /// Since when each region is not served.
+    unserved: BTreeMap<u16, u64>,
+    longest: u64,
+    drained: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Undo {
+    Restart(usize),
+    Heal(usize),
+    HealClient(usize, usize),
+    StoreBack,
+    StoreFast,
+}
+
+fn ns(span: Duration) -> u64 {
+    span.as_nanos() as u64
+}
+
+pub(super) fn run(scenario: &Scenario, trace: bool) -> Outcome {
+    let profile = Profile::named("connectx-5").expect("a profile of the table");
+    let sim = Rc::new(Sim::new(profile, scenario.seed, scenario.faults));
+    if trace {
+        sim.trace();
+    }
+    let shared = Rc::new(Shared {
+        sim: Rc::downgrade(&sim),
+        store: Rc::default(),
+        log: RefCell::default(),
+        lost: Cell::new(0),
+        without: scenario.without,
+        clients: Cell::new(0),
+    });
+    let mut world = World {
+        sim: Rc::clone(&sim),
+        shared: Rc::clone(&shared),
+        random: Random::new(scenario.seed ^ 0x706f_6f6c),
+        machines: Vec::new(),
+        clients: Vec::new(),
+        undo: Vec::new(),
+        struck: BTreeMap::new(),
+        unserved: BTreeMap::new(),
+        longest: 0,
+        drained: 0,
+    };
+    let observer = sim.add_process();
+    let clock = sim.add_thread(observer);
+    let violation = clock.block_on(world.play(&clock, scenario)).err();
+    let log = shared.log.borrow();
+    let mut struck = sim.struck();
+    struck.append(&mut world.struck);
+    Outcome {
+        violation,
+        writes: log.writes.len() as u64,
+        lost: shared.lost.get(),
+        changes: log.configs.keys().next_back().copied().unwrap_or(0),
+        struck,
+        unserved: Duration::from_nanos(world.longest),
+        digest: sim.digest(),
+        trace: sim.take_trace(),
+    }
+}
+
+impl World {
+    async fn play(
+        &mut self,
+        clock: &farside_fabric::Worker,
+        scenario: &Scenario,
+    ) -> Result<(), String> {
+        self.begin();
+        self.wait(clock, 12 * LEASE).await;
+        let orderly = scenario.seed % 2 == 1;
+        for _ in 0..scenario.events {
+            let gap = if orderly {
+                14 * LEASE
+            } else {
+                LEASE / 4 + Duration::from_nanos(self.random.below(ns(4 * LEASE)))
+            };
+            if orderly {
+                self.unserved.clear();
+            }
+            let event = Event::any(&mut self.random);
+            self.strike(event);
+            self.watch(clock, gap, orderly).await;
+            let bound = 3 * LEASE + LEASE / 4;
+            if orderly && self.longest > ns(bound) {
+                let longest = Duration::from_nanos(self.longest);
+                return Err(format!(
+                    "after {} a region was not served for {longest:?}",
+                    event.name()
+                ));
+            }
+        }
+        // Everything heals, and then all is well within a while.
+        for (_, undo) in std::mem::take(&mut self.undo) {
+            self.undo(undo);
+        }
+        self.wait(clock, 100 * LEASE).await;
+        self.shared.log.borrow().check_primaries()?;
+        self.check_harmony()
+    }
+
+    /// Machines, the first of which founds the pool, and clients.
+    fn begin(&mut self) {
+        let mut nodes = Vec::new();
+        let mut kept = Vec::new();
+        for _ in 0..MACHINES {
+            let node = self.sim.add_node(farside_pool::CONTROL_BYTES + (1 << 20));
+            let (keeper, incarnation, lapsed) = self.shared.start_keeper(node, false);
+            nodes.push((node.0.to_string(), incarnation));
+            kept.push((node, keeper, lapsed));
+        }
+        for (number, (node, keeper, lapsed)) in kept.into_iter().enumerate() {
+            let found = (number == 0).then(|| nodes.clone());
+            let session = self.shared.start_process(found);
+            let machine = Machine {
+                node,
+                keeper,
+                session,
+                alive: true,
+                isolated: false,
+                paused_until_ns: 0,
+                lapsed,
+            };
+            self.machines.push(machine);
+        }
+        for _ in 0..CLIENTS {
+            self.add_client();
+        }
+    }
+
+    fn add_client(&mut self) {
+        let process = self.shared.start_process(None);
+        self.shared.start_writer(&process);
+        self.clients.push(process);
+    }
+
+    async fn wait(&mut self, clock: &farside_fabric::Worker, span: Duration) {
+        self.watch(clock, span, false).await;
+    }
+
+    /// Lets time pass: undoes what is due, starts again what has ended, and measures.
+    async fn watch(&mut self, clock: &farside_fabric::Worker, span: Duration, measured: bool) {
+        let end = self.sim.elapsed_ns() + ns(span);
+        while self.sim.elapsed_ns() < end {
+            clock.sleep(LOOK).await;
+            let now = self.sim.elapsed_ns();
+            let due: Vec<_> =
+                self.undo.iter().filter(|(at, _)| *at <= now).map(|(_, u)| *u).collect();
+            self.undo.retain(|(at, _)| *at > now);
+            due.into_iter().for_each(|undo| self.undo(undo));
+            self.start_again();
+            self.note_config();
+            if measured {
+                self.measure(now);
+            }
+        }
+    }
+
+    fn note_config(&self) {
+        let store = self.shared.store.borrow();
+        let newest = store.stored.config.as_deref().and_then(|bytes| Config::decode(bytes).ok());
+        if let Some(config) = newest {
+            self.shared.log.borrow_mut().configs.entry(config.epoch).or_insert(config);
+        }
+    }
+
+    /// What has ended by itself begins again.
+    fn start_again(&mut self) {
+        for number in 0..self.machines.len() {
+            let machine = &self.machines[number];
+            if machine.alive && machine.lapsed.get().is_some() {
+                self.restart(number);
+            }
+            if self.machines[number].alive && self.machines[number].session.ended.get() {
+                self.sim.kill(self.machines[number].session.id);
+                self.machines[number].session = self.shared.start_process(None);
+            }
+        }
+        for number in 0..self.clients.len() {
+            if self.clients[number].alive && self.clients[number].ended.get() {
+                self.kill_client(number);
+            }
+        }
+        self.clients.retain(|client| client.alive);
+        while self.clients.len() < CLIENTS {
+            self.add_client();
+        }
+    }
+
+    fn kill_client(&mut self, number: usize) {
+        self.sim.kill(self.clients[number].id);
+        self.clients[number].alive = false;
+    }
+
+    /// Another life of a machine: empty memory, new processes.
+    fn restart(&mut self, number: usize) {
+        let node = self.machines[number].node;
+        self.sim.kill(self.machines[number].keeper);
+        self.sim.kill(self.machines[number].session.id);
+        self.sim.kill_node(node);
+        self.sim.restart_node(node);
+        let (keeper, _, lapsed) = self.shared.start_keeper(node, true);
+        let session = self.shared.start_process(None);
+        let isolated = self.machines[number].isolated;
+        self.machines[number] =
+            Machine { node, keeper, session, alive: true, isolated, paused_until_ns: 0, lapsed };
+        if isolated {
+            self.cut_machine(number, true);
+        }
+    }
+
+    fn later(&mut self, least: Duration, spread: Duration, undo: Undo) {
+        let at = self.sim.elapsed_ns() + ns(least) + self.random.below(ns(spread));
+        self.undo.push((at, undo));
+    }
+
+    fn strike(&mut self, event: Event) {
+        let number = self.random.below(self.machines.len() as u64) as usize;
+        let client = self.random.below(self.clients.len() as u64) as usize;
+        let pause = LEASE / 8 + Duration::from_nanos(self.random.below(ns(4 * LEASE)));
+        let now = self.sim.elapsed_ns();
+        if !self.machines[number].alive {
+            return;
+        }
+        *self.struck.entry(event.name()).or_default() += 1;
+        match event {
+            Event::KillMachine => {
+                self.sim.kill(self.machines[number].keeper);
+                self.sim.kill(self.machines[number].session.id);
+                self.sim.kill_node(self.machines[number].node);
+                self.machines[number].alive = false;
+                self.later(LEASE * 3, LEASE * 4, Undo::Restart(number));
+            }
+            Event::RestartMachine => self.restart(number),
+            Event::KillKeeper => {
+                self.sim.kill(self.machines[number].keeper);
+                self.machines[number].alive = false;
+                if self.random.below(2) == 0 {
+                    self.sim.kill(self.machines[number].session.id);
+                }
+                self.later(LEASE * 5, LEASE * 2, Undo::Restart(number));
+            }
+            Event::PauseMachine => {
+                self.machines[number].paused_until_ns = now + ns(pause);
+                self.machines[number].session.paused_until_ns = now + ns(pause);
+                self.sim.pause(self.machines[number].keeper, pause);
+                self.sim.pause(self.machines[number].session.id, pause);
+                if self.random.below(2) == 0 {
+                    self.sim.pause_node(self.machines[number].node, pause);
+                }
+            }
+            Event::IsolateMachine => {
+                self.machines[number].isolated = true;
+                self.cut_machine(number, true);
+                self.later(LEASE / 2, LEASE * 6, Undo::Heal(number));
+            }
+            Event::KillClient => self.kill_client(client),
+            Event::PauseClient => {
+                self.clients[client].paused_until_ns = now + ns(pause);
+                self.sim.pause(self.clients[client].id, pause);
+            }
+            Event::CutClient => {
+                self.sim.partition(self.clients[client].id, self.machines[number].node, true);
+                let heal = Undo::HealClient(client, number);
+                self.later(LEASE / 2, LEASE * 4, heal);
+            }
+            Event::StoreAway => {
+                self.shared.store.borrow_mut().away = true;
+                self.later(LEASE / 2, LEASE * 4, Undo::StoreBack);
+            }
+            Event::StoreSlow => {
+                self.shared.store.borrow_mut().late = LEASE / 4;
+                self.later(LEASE, LEASE * 4, Undo::StoreFast);
+            }
+            Event::Drain => self.drain(number),
+        }
+    }
+
+    /// Somebody asks for a machine to leave the pool.
+    fn drain(&mut self, number: usize) {
+        let address = self.machines[number].node.0.to_string();
+        let mut store = self.shared.store.borrow_mut();
+        let newest = store.stored.config.as_deref().and_then(|bytes| Config::decode(bytes).ok());
+        let member = newest.and_then(|config| {
+            config.nodes.iter().find(|node| node.address == address).map(|node| node.id)
+        });
+        if let Some(node) = member {
+            self.drained += 1;
+            let key = format!("drain-{}", self.drained);
+            store.stored.petition(&key, &Petition::Drain { node }.encode());
+        }
+    }
+
+    /// Cuts a machine off from all others, or heals that.
+    fn cut_machine(&mut self, number: usize, cut: bool) {
+        let node = self.machines[number].node;
+        let mine = [self.machines[number].keeper, self.machines[number].session.id];
+        let from_store = cut && self.random.below(4) > 0;
+        for (other, machine) in self.machines.iter().enumerate() {
+            if other == number {
+                continue;
+            }
+            self.sim.partition(machine.session.id, node, cut || machine.isolated);
+            for process in mine {
+                self.sim.partition(process, machine.node, cut || machine.isolated);
+            }
+        }
+        for client in &self.clients {
+            self.sim.partition(client.id, node, cut);
+        }
+        let session = self.machines[number].session.client;
+        let mut store = self.shared.store.borrow_mut();
+        if from_store {
+            store.cut.insert(session);
+        } else {
+            store.cut.remove(&session);
+        }
+    }
+
+    fn undo(&mut self, undo: Undo) {
+        match undo {
+            Undo::Restart(number) => self.restart(number),
+            Undo::Heal(number) => {
+                self.machines[number].isolated = false;
+                self.cut_machine(number, false);
+            }
+            Undo::HealClient(client, number) => {
+                if let Some(client) = self.clients.get(client) {
+                    let machine = &self.machines[number];
+                    self.sim.partition(client.id, machine.node, machine.isolated);
+                }
+            }
+            Undo::StoreBack => self.shared.store.borrow_mut().away = false,
+            Undo::StoreFast => self.shared.store.borrow_mut().late = Duration::ZERO,
+        }
+    }
+
+    /// Whether the machine of a node can serve at all.
+    fn is_up(&self, node: NodeId, now: u64) -> bool {
+        self.machines.iter().any(|machine| {
+            machine.node == node
+                && machine.alive
+                && !machine.isolated
+                && machine.paused_until_ns <= now
+                && machine.lapsed.get().is_none()
+        })
+    }
+
+    /// How long regions with a live copy are without a primary that clients may use.
+    fn measure(&mut self, now: u64) {
+        let newest = {
+            let log = self.shared.log.borrow();
+            log.configs.values().next_back().cloned()
+        };
+        let Some(newest) = newest else { return };
+        for region in &newest.regions {
+            let lives = |replica: &farside_pool::Replica| {
+                let node = newest.node(replica.node);
+                let number = node.and_then(|node| node.address.parse().ok());
+                number.is_some_and(|number| self.is_up(NodeId(number), now))
+            };
+            let live_copy = region.replicas.iter().any(lives);
+            let served =
+                !live_copy || self.clients.iter().any(|client| self.serves(client, region.id, now));
+            if served {
+                self.unserved.remove(&region.id);
+            } else {
+                let since = *self.unserved.entry(region.id).or_insert(now);
+                self.longest = self.longest.max(now - since);
+            }
+        }
+    }
+
+    fn serves(&self, client: &Process, region: u16, now: u64) -> bool {
+        if !client.alive || client.paused_until_ns > now {
+            return false;
+        }
+        let Some(view) = client.view() else { return false };
+        let config = view.config();
+        let primary = config.regions[usize::from(region)].replicas.first();
+        let node = primary.and_then(|primary| config.node(primary.node));
+        let up = node
+            .and_then(|node| node.address.parse().ok())
+            .is_some_and(|number| self.is_up(NodeId(number), now));
+        up && view.permit(client.worker.now()).is_some()
+    }
+
+    /// At the end all who live know the same, and may act.
+    fn check_harmony(&self) -> Result<(), String> {
+        let newest = {
+            let log = self.shared.log.borrow();
+            log.configs.values().next_back().cloned().ok_or("there never was a configuration")?
+        };
+        for machine in &self.machines {
+            let address = machine.node.0.to_string();
+            if !newest.nodes.iter().any(|node| node.address == address) {
+                return Err(format!("node {address} is up, but no member of {newest:?}"));
+            }
+        }
+        for process in self.clients.iter().chain(self.machines.iter().map(|m| &m.session)) {
+            let Some(view) = process.view() else {
+                return Err(format!("client {} never got in: {newest:?}", process.client));
+            };
+            if view.epoch() != newest.epoch {
+                let (client, epoch) = (process.client, view.epoch());
+                return Err(format!(
+                    "client {client} knows epoch {epoch}, the newest is {}",
+                    newest.epoch
+                ));
+            }
+            if view.permit(process.worker.now()).is_none() {
+                return Err(format!("client {} may not act at the end", process.client));
+            }
+        }
+        Ok(())
+    }
+}
