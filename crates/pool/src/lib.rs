@@ -26,6 +26,7 @@ mod keeper;
 mod links;
 mod manager;
 mod member;
+mod patience;
 mod petition;
 pub mod store;
 pub mod terms;

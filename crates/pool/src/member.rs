@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use crate::control::{
 };
 use crate::links::{Connect, Links};
 use crate::manager::Manager;
+use crate::patience::within;
 use crate::petition::Petition;
 use crate::store::{ConfigStore, StoreError};
 use crate::terms::Terms;
@@ -114,14 +116,18 @@ impl Member {
                     let patience = terms.store_age() + 4 * terms.lease;
                     let revision = stored.map_or(0, |stored| stored.revision);
                     if now - since > patience {
+                        if is_managed(&means, &terms, &newest).await {
+                            asked_at = None;
+                            continue;
+                        }
                         probe!("a stranger takes over a pool without a manager");
                         return Self::revive(means, terms, newest, revision).await;
                     }
                 }
                 _ => {
                     let petition = Petition::Session { client: means.client.0 };
-                    let _ = means.store.petition(&key, &petition.encode()).await;
-                    asked_at = Some((now, newest.epoch));
+                    let asked = means.store.petition(&key, &petition.encode()).await;
+                    asked_at = asked.is_ok().then_some((now, newest.epoch));
                 }
             }
             worker.sleep(terms.tick()).await;
@@ -191,13 +197,13 @@ impl Member {
             };
             let lapsed = self.means.worker.now() >= self.view.valid_until();
             let heard = match config.node(config.home) {
-                Some(home) => self.renew(&config, home, me.slot).await,
+                Some(home) => self.soon(self.renew(&config, home, me.slot)).await.flatten(),
                 None => None,
             };
             if let Some(heard) = heard {
                 self.view.counts(heard.counting);
                 if heard.announced > config.epoch {
-                    self.learn_from(&config, config.home, heard.announced).await;
+                    self.soon(self.learn_from(&config, config.home, heard.announced)).await;
                 }
             }
             if lapsed && let Err(foreign) = self.look_around(&config, heard.is_some()).await {
@@ -205,6 +211,11 @@ impl Member {
             }
             self.means.worker.sleep(self.terms.tick()).await;
         }
+    }
+
+    /// A node that does not answer soon is not waited for.
+    async fn soon<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        within(&self.means.worker, self.terms.answer(), future).await
     }
 
     /// Beats at home, and looks whether an earlier beat was granted.
@@ -281,11 +292,12 @@ impl Member {
             reached.push(config.home);
         }
         for node in config.nodes.iter().filter(|node| node.id != config.home) {
-            if let Some(heard) = self.listen(node).await {
+            let listening = listen(&self.means.worker, &self.links, node);
+            if let Some(heard) = self.soon(listening).await.flatten() {
                 reached.push(node.id);
                 self.note_beat(node.id, heard.beat);
                 if heard.announced > config.epoch {
-                    self.learn_from(config, node.id, heard.announced).await;
+                    self.soon(self.learn_from(config, node.id, heard.announced)).await;
                     return Ok(());
                 }
             }
@@ -309,16 +321,9 @@ impl Member {
             let silence = self.silence.borrow();
             silence.get(id).is_some_and(|(_, since)| now - *since >= 2 * self.terms.tick())
         };
-        let patient = lapsed_for >= self.terms.tick() * ticks as u32;
+        // A manager that hears nobody waits for others to do better.
+        let patient = !self.manages() && lapsed_for >= self.terms.tick() * ticks as u32;
         patient && !reached.is_empty() && reached.iter().all(silent)
-    }
-
-    async fn listen(&self, node: &Node) -> Option<Announcement> {
-        let queue = self.links.to(node).await?;
-        let mut round = self.means.worker.round();
-        let manager = round.to(&queue).read(MANAGER, Announcement::WORDS * 8);
-        let done = round.ring().await.ok()?;
-        Some(Announcement::from_words(&done[manager]))
     }
 
     /// Learns what the store has; its revision, if that is nothing new.
@@ -383,6 +388,34 @@ impl Member {
         self.learn(config.clone());
         self.become_manager(config, safe);
     }
+}
+
+/// Whether somebody manages a pool: then his beats change at some node within a lease.
+async fn is_managed(means: &Means, terms: &Terms, config: &Config) -> bool {
+    let links = Links::new(&means.worker, &means.connect);
+    let mut before: BTreeMap<u16, u64> = BTreeMap::new();
+    for _ in 0..2 {
+        for node in &config.nodes {
+            let listening = listen(&means.worker, &links, node);
+            let heard = within(&means.worker, terms.answer(), listening).await.flatten();
+            if let Some(heard) = heard
+                && before.insert(node.id, heard.beat).is_some_and(|known| known != heard.beat)
+            {
+                return true;
+            }
+        }
+        means.worker.sleep(terms.lease).await;
+    }
+    false
+}
+
+/// What a manager, or one of old, has announced at a node.
+async fn listen(worker: &Worker, links: &Links, node: &Node) -> Option<Announcement> {
+    let queue = links.to(node).await?;
+    let mut round = worker.round();
+    let manager = round.to(&queue).read(MANAGER, Announcement::WORDS * 8);
+    let done = round.ring().await.ok()?;
+    Some(Announcement::from_words(&done[manager]))
 }
 
 /// Reads the configuration of an epoch from a node; `None` if it is torn, not there, or not whole yet.

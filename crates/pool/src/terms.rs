@@ -35,6 +35,11 @@ impl Terms {
         self.lease / 16
     }
 
+    /// How long to wait for a node's answer before doing something else.
+    pub(crate) fn answer(&self) -> Duration {
+        self.lease / 8
+    }
+
     /// How old the evidence for a grant may be.
     pub(crate) fn age(&self) -> Duration {
         self.lease / 4

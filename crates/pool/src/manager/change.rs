@@ -6,14 +6,15 @@ use std::rc::Rc;
 use farside_fabric::{ClientId, probe};
 
 use super::State;
-use crate::config::Config;
+use crate::config::{Config, Node};
 use crate::links::Links;
 use crate::petition::Petition;
 
 pub(super) async fn decide(state: Rc<State>) {
     let links = Links::new(&state.means.worker, &state.means.connect);
     while !state.retired.get() {
-        if let Some(next) = state.next_config() {
+        let reachable = reachable_candidates(&state, &links).await;
+        if let Some(next) = state.next_config(&reachable) {
             swap(&state, next).await;
         }
         dismiss_petitions(&state).await;
@@ -47,6 +48,30 @@ async fn swap(state: &State, next: Config) {
         }
     }
     super::office::confirm(state).await;
+}
+
+/// The nodes among those that ask which answer, in the life that they say they are in.
+async fn reachable_candidates(state: &State, links: &Links) -> Vec<u64> {
+    let petitions = state.petitions.borrow().clone();
+    let mut reachable = Vec::new();
+    for (_, petition) in petitions {
+        let Petition::Join { address, incarnation } = petition else { continue };
+        if is_done(
+            &state.config.borrow(),
+            &Petition::Join { address: address.clone(), incarnation },
+        ) {
+            continue;
+        }
+        // Under a number that no member has; forgotten when it is answered.
+        let node = Node { id: u16::MAX, incarnation, address, draining: false };
+        if state.soon(links.to(&node)).await.flatten().is_some() {
+            reachable.push(incarnation);
+        } else {
+            probe!("a node asks that does not answer");
+        }
+        links.keep(&state.config.borrow().nodes);
+    }
+    reachable
 }
 
 async fn dismiss_petitions(state: &State) {
@@ -84,10 +109,12 @@ async fn fence(state: &State, links: &Links) {
             if state.fences.borrow().contains(&(node.id, *client)) || state.retired.get() {
                 continue;
             }
-            let Some(queue) = links.to(node).await else { break };
-            if queue.fence(ClientId(*client)).await.is_ok() {
+            let fenced = async { links.to(node).await?.fence(ClientId(*client)).await.ok() };
+            if state.soon(fenced).await.flatten().is_some() {
                 probe!("a process that was put out is fenced");
                 state.fences.borrow_mut().insert((node.id, *client));
+            } else {
+                break;
             }
         }
     }
@@ -125,7 +152,7 @@ impl State {
     }
 
     /// The next configuration, if it is time for one.
-    fn next_config(&self) -> Option<Config> {
+    fn next_config(&self, reachable: &[u64]) -> Option<Config> {
         let config = self.config.borrow();
         let mut next = config.next();
         // What was fenced before the newest configuration counted needs no more fences.
@@ -133,7 +160,7 @@ impl State {
             next.fenced.clear();
         }
         let mut changed = self.put_out(&mut next);
-        changed |= self.hear_petitions(&mut next);
+        changed |= self.hear_petitions(&mut next, reachable);
         for node in config.nodes.iter().filter(|node| config.is_drained(node.id)) {
             probe!("a node has drained");
             next.remove_node(node.id);
@@ -185,7 +212,7 @@ impl State {
         self.table_since.get().is_some_and(|since| now - since.min(now) > span)
     }
 
-    fn hear_petitions(&self, next: &mut Config) -> bool {
+    fn hear_petitions(&self, next: &mut Config, reachable: &[u64]) -> bool {
         let mut changed = false;
         for (_, petition) in self.petitions.borrow().iter() {
             if is_done(next, petition) {
@@ -198,7 +225,8 @@ impl State {
                 }
                 Petition::Join { address, incarnation } => {
                     // Its earlier life, if it is still a member, must be put out first.
-                    let free = next.nodes.iter().all(|node| node.address != *address);
+                    let free = next.nodes.iter().all(|node| node.address != *address)
+                        && reachable.contains(incarnation);
                     if free {
                         probe!("a node joins");
                         next.add_node(address, *incarnation);

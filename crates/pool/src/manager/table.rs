@@ -11,7 +11,7 @@ use crate::links::Links;
 pub(super) async fn read_signs(state: Rc<State>) {
     let links = Links::new(&state.means.worker, &state.means.connect);
     while !state.retired.get() {
-        let read = exchange(&state, &links).await.is_some();
+        let read = state.soon(exchange(&state, &links)).await.flatten().is_some();
         let since = state.table_since.get().unwrap_or_else(|| state.now());
         state.table_since.set(read.then_some(since));
         state.tick().await;

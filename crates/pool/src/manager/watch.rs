@@ -34,7 +34,7 @@ async fn watch(state: Rc<State>, node: Node) {
     let links = Links::careless(&state.means.worker, &state.means.connect);
     let mut written = 0;
     while !state.retired.get() {
-        exchange(&state, &links, &node, &mut written).await;
+        state.soon(exchange(&state, &links, &node, &mut written)).await;
         state.tick().await;
     }
 }

@@ -146,12 +146,25 @@ impl World {
             }
         }
         // Everything heals, and then all is well within a while.
-        for (_, undo) in std::mem::take(&mut self.undo) {
-            self.undo(undo);
-        }
+        self.heal();
         self.wait(clock, 100 * LEASE).await;
         self.shared.log.borrow().check_primaries()?;
         self.check_harmony()
+    }
+
+    /// Whatever is still broken is mended.
+    fn heal(&mut self) {
+        for (_, undo) in std::mem::take(&mut self.undo) {
+            self.undo(undo);
+        }
+        let sessions = self.machines.iter().map(|machine| machine.session.id);
+        let keepers = self.machines.iter().map(|machine| machine.keeper);
+        for process in sessions.chain(keepers).chain(self.clients.iter().map(|client| client.id)) {
+            for machine in &self.machines {
+                self.sim.partition(process, machine.node, false);
+            }
+        }
+        self.shared.store.borrow_mut().cut.clear();
     }
 
     /// Machines, the first of which founds the pool, and clients.
