@@ -1,13 +1,15 @@
-//! The keeper of a node: it beats in the node's memory, and ends when the lease does.
+//! The keeper of a node: it beats in the node's memory, and ends when the node is put out.
 //!
 //! It is a client of its own node like any other, with verbs only: what a node is asked to do stays
-//! reading and writing words. A node whose keeper is dead lapses, even if its NIC still answers.
+//! reading and writing words. A node whose keeper is dead is put out, even if its NIC still answers.
+//!
+//! Nobody needs a node to have a lease: who uses it has one. A node that hears of no manager for long
+//! cannot tell whether it is cut off, or the manager is; its memory may be the last copy, so it asks the
+//! store, and begins another life only when the store says that this one is over.
 
-use std::collections::VecDeque;
+use farside_fabric::{Queue, Result, Worker, probe};
 
-use farside_fabric::{Queue, Result, Time, Worker};
-
-use crate::config::Config;
+use crate::config::{Config, Node};
 use crate::control::{Announcement, MAGIC, MANAGER, NODE, NODE_BEAT};
 use crate::petition::Petition;
 use crate::store::ConfigStore;
@@ -25,9 +27,9 @@ pub struct Keeper {
 /// Why a keeper has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lapsed {
-    /// Nobody has granted a lease for so long: the node must not be used any more.
-    NoLease,
-    /// The node itself does not answer its keeper.
+    /// The node is no member any more: what it holds is worth nothing.
+    PutOut,
+    /// The node does not answer its keeper, or is in another life.
     NodeGone,
 }
 
@@ -48,36 +50,47 @@ impl Keeper {
         Ok(Keeper { worker: worker.clone(), queue, terms, incarnation })
     }
 
-    /// Beats until the lease has ended. Until the first grant it waits: the node is no member yet, and
-    /// nobody uses it.
-    pub async fn keep(&self) -> Lapsed {
-        let mut sent: VecDeque<(u64, Time)> = VecDeque::new();
-        let mut valid_until: Option<Time> = None;
+    /// Beats until the node is put out. Until the first grant it waits: the node is no member yet.
+    /// `heard` is told when the manager falls silent, and when it is heard again.
+    pub async fn keep(&self, store: &dyn ConfigStore, heard: impl Fn(bool)) -> Lapsed {
         // No two lives count alike, so that a grant for one is none for the other.
         let first = (self.incarnation & 0xffff_ffff) << 24;
+        let (mut granted, mut since) = (0, self.worker.now());
+        let mut silent = false;
         for beat in first + 1.. {
             let now = self.worker.now();
-            if valid_until.is_some_and(|until| now >= until) {
-                return Lapsed::NoLease;
-            }
-            sent.push_back((beat, now));
             match self.beat(beat).await {
                 Err(_) if self.queue.reconnect().await.is_err() => return Lapsed::NodeGone,
                 Err(_) => {}
                 Ok(None) => return Lapsed::NodeGone,
-                Ok(Some(granted)) => {
-                    while sent.front().is_some_and(|(beat, _)| *beat < granted) {
-                        sent.pop_front();
+                Ok(Some(new)) if new > granted.max(first) => {
+                    (granted, since) = (new, now);
+                    if std::mem::take(&mut silent) {
+                        heard(true);
                     }
-                    if let Some((_, since)) = sent.front().filter(|(beat, _)| *beat == granted) {
-                        let until = *since + self.terms.lease;
-                        valid_until = Some(valid_until.map_or(until, |known| known.max(until)));
-                    }
+                }
+                Ok(Some(_)) => {}
+            }
+            if granted > 0 && now - since > self.terms.grace() {
+                if !std::mem::replace(&mut silent, true) {
+                    probe!("a node hears of no manager for long");
+                    heard(false);
+                }
+                if self.is_put_out(store).await {
+                    return Lapsed::PutOut;
                 }
             }
             self.worker.sleep(self.terms.tick()).await;
         }
-        Lapsed::NoLease
+        Lapsed::PutOut
+    }
+
+    /// Whether the store says that this life of the node is over.
+    async fn is_put_out(&self, store: &dyn ConfigStore) -> bool {
+        let stored = store.read().await.ok();
+        let config = stored.and_then(|stored| Config::decode(&stored.config?).ok());
+        let is_mine = |node: &Node| node.incarnation == self.incarnation;
+        config.is_some_and(|config| !config.nodes.iter().any(is_mine))
     }
 
     /// Asks to be a member, at `address`, whenever this life of the node is none. Never ends.

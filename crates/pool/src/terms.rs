@@ -1,16 +1,19 @@
 //! The terms of a lease, and why nobody acts on one that has ended.
 //!
-//! A member (a node's keeper or a session) *beats* at its time `s`. The manager reads the beat at its
+//! A session *beats* at its time `s`. The manager reads the beat at its
 //! time `r`; `s` was earlier. It grants the beat only if it has *evidence* of its office that is not
 //! older than `r - age`: a read of the store that began then and showed it as the manager, or a beat
 //! of its own from then that every other session has echoed (a session stops echoing before it tries
-//! to take over). The member that finds its beat granted has a lease until `s + lease` on its own clock.
+//! to take over). The session that finds its beat granted has a lease until `s + lease` on its own clock.
 //! So:
 //!
-//! - A manager that stops granting knows that a member's lease has ended once `r + lease` is past, of the
+//! - A manager that stops granting knows that a session's lease has ended once `r + lease` is past, of the
 //!   last beat that it granted.
 //! - A new manager, whose swap in the store came after any evidence of the old one, knows that all leases
 //!   of the old one have ended `age + lease` after its swap.
+//!
+//! Nodes beat and are granted likewise, for the manager to know that they live; they do not need a lease,
+//! because whoever uses them has one.
 //!
 //! However late a message arrives, a lease counts from the beat that it answers. Nobody compares
 //! clocks; they only must not run at rates that differ by more than the margin.
@@ -53,6 +56,12 @@ impl Terms {
     /// How long a new manager waits until nobody has a lease of the old one.
     pub(crate) fn takeover(&self) -> Duration {
         self.ended() + self.age() + self.age() / 100
+    }
+
+    /// How long a node hears of no manager before it asks the store whether it is still a member: longer
+    /// than a takeover takes.
+    pub(crate) fn grace(&self) -> Duration {
+        4 * self.lease
     }
 
     /// How long echoes suffice without a look at the store. Who is not a session must wait for that

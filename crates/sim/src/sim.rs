@@ -209,6 +209,11 @@ impl Sim {
         }
     }
 
+    /// From now on the adversary does nothing.
+    pub fn calm(&self) {
+        self.world.state().faults = Faults::none();
+    }
+
     /// True time since the start, in nanoseconds.
     pub fn elapsed_ns(&self) -> u64 {
         self.world.state().now / 1000

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use farside_fabric::{ClientId, probe};
 
 use super::State;
+use super::record::Record;
 use crate::config::{Config, Node};
 use crate::links::Links;
 use crate::petition::Petition;
@@ -123,9 +124,6 @@ async fn fence(state: &State, links: &Links) {
 impl State {
     /// A configuration that is in the store now is the newest.
     pub(super) fn adopt(&self, config: Config) {
-        if config.home != self.config.borrow().home {
-            self.table_since.set(None);
-        }
         *self.config.borrow_mut() = config;
         self.announced_at.set(self.now());
         self.meet_members();
@@ -183,9 +181,22 @@ impl State {
         let (now, terms) = (self.now(), &self.terms);
         let new = now < self.safe_after.get();
         let mut changed = false;
-        for (id, record) in self.nodes.borrow().iter() {
+        let nodes = self.nodes.borrow();
+        let is_lost = |record: &Record| {
             let silent = new && record.granted == 0 && record.is_silent(now, terms);
-            if (record.reborn || silent || record.has_lapsed(now, terms)) && next.nodes.len() > 1 {
+            record.reborn || silent || record.is_dead(now, terms)
+        };
+        let lost: Vec<u16> =
+            nodes.iter().filter(|(_, record)| is_lost(record)).map(|(id, _)| *id).collect();
+        // Who sees the smaller part of the pool may be the one that is cut off: those who see the larger
+        // part have time to take over first.
+        let minority = 2 * (nodes.len() - lost.len()) < nodes.len();
+        if minority && !lost.iter().all(|id| nodes[id].is_long_dead(now, terms)) {
+            probe!("a manager that sees the smaller part hesitates");
+            return false;
+        }
+        for id in &lost {
+            if next.nodes.len() > 1 {
                 probe!("a node is put out");
                 next.remove_node(*id);
                 changed = true;
@@ -197,13 +208,21 @@ impl State {
         for (client, record) in self.sessions.borrow().iter() {
             let silent = new && record.granted == 0 && record.is_silent(now, terms);
             let mine = *client == self.means.client.0;
-            if (silent || record.has_lapsed(now, terms)) && !mine {
+            let deaf = self.is_late() && record.acknowledged < next.epoch - 1;
+            let deaf = deaf && record.has_lapsed(now, terms);
+            if (silent || deaf || record.is_dead(now, terms)) && !mine {
                 probe!("a session is put out");
                 next.remove_session(*client);
                 changed = true;
             }
         }
         changed
+    }
+
+    /// Whether everybody has had time to take notice of the newest configuration.
+    pub(super) fn is_late(&self) -> bool {
+        let now = self.now();
+        now - self.announced_at.get().min(now) > 2 * self.terms.lease
     }
 
     /// Whether the table could be read for so long: before that, silence means nothing.

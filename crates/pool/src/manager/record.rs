@@ -7,9 +7,12 @@ use crate::terms::Terms;
 /// A member's beats, as the manager has read and granted them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
-    /// The newest beat, and when it was read.
-    beat: u64,
+    /// The newest beat. The first that is read may be long past; only a change is a sign of life.
+    beat: Option<u64>,
+    /// When a beat was last read that was new.
     read_at: Time,
+    /// That beat.
+    newest: u64,
     /// The newest that was granted, and when that one was read.
     pub(super) granted: u64,
     granted_read_at: Time,
@@ -25,8 +28,9 @@ impl Record {
     /// Of somebody who was not heard yet.
     pub(super) fn new(now: Time) -> Self {
         Record {
-            beat: 0,
+            beat: None,
             read_at: now,
+            newest: 0,
             granted: 0,
             granted_read_at: now,
             echoed_at: Time(0),
@@ -37,21 +41,31 @@ impl Record {
 
     /// A beat was read.
     pub(super) fn heard(&mut self, beat: u64, now: Time) {
-        if beat != self.beat {
-            (self.beat, self.read_at) = (beat, now);
+        if self.beat.replace(beat).is_some_and(|known| known != beat) {
+            (self.newest, self.read_at) = (beat, now);
         }
     }
 
     /// Grants the newest beat, if there is evidence of the office from about when it was read.
     pub(super) fn grant(&mut self, evidence: Time, terms: &Terms) {
-        if evidence + terms.age() >= self.read_at {
-            (self.granted, self.granted_read_at) = (self.beat, self.read_at);
+        if self.newest != 0 && evidence + terms.age() >= self.read_at {
+            (self.granted, self.granted_read_at) = (self.newest, self.read_at);
         }
     }
 
-    /// Whether its lease has ended.
+    /// Whether nothing was heard of it for so long that it has no lease any more.
+    pub(super) fn is_dead(&self, now: Time, terms: &Terms) -> bool {
+        now - self.read_at.min(now) > terms.ended()
+    }
+
+    /// Whether its lease has ended, be it alive or not.
     pub(super) fn has_lapsed(&self, now: Time, terms: &Terms) -> bool {
         now - self.granted_read_at.min(now) > terms.ended()
+    }
+
+    /// Whether it is dead for so long that nobody else will take care of it.
+    pub(super) fn is_long_dead(&self, now: Time, terms: &Terms) -> bool {
+        now - self.read_at.min(now) > terms.ended() + terms.lease / 2
     }
 
     /// Whether nothing was heard of it for so long that it is time to do without it. Its lease may not

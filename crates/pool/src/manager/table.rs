@@ -74,7 +74,7 @@ fn hear(state: &State, words: &[u64]) {
         }
     }
     let evidence = state.evidence();
-    let late = now - state.announced_at.get().min(now) > 2 * state.terms.lease;
+    let late = state.is_late();
     for record in state.sessions.borrow_mut().values_mut() {
         // Who does not take notice of a change gets no lease any more, and is put out.
         if late && record.acknowledged < config.epoch {

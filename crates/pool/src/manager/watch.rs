@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use farside_fabric::probe;
 use farside_fabric::runtime::Task;
+use farside_fabric::{Time, probe};
 
 use super::State;
 use crate::config::Node;
@@ -15,16 +15,16 @@ use crate::links::Links;
 
 /// Keeps a task for every member. One node that hangs does not delay the others.
 pub(super) async fn watch_all(state: Rc<State>) {
-    let mut tasks: BTreeMap<u16, Task<()>> = BTreeMap::new();
+    let mut tasks: BTreeMap<u16, (Task<()>, Time)> = BTreeMap::new();
     while !state.retired.get() {
         {
-            let config = state.config.borrow();
-            tasks.retain(|id, _| config.node(*id).is_some());
+            let (config, now) = (state.config.borrow(), state.now());
             for node in &config.nodes {
-                tasks.entry(node.id).or_insert_with(|| {
-                    state.means.worker.spawn(watch(Rc::clone(&state), node.clone()))
-                });
+                let start = || state.means.worker.spawn(watch(Rc::clone(&state), node.clone()));
+                tasks.entry(node.id).or_insert_with(|| (start(), now)).1 = now;
             }
+            // One that was put out may still be the home of sessions that do not know it yet.
+            tasks.retain(|_, (_, member)| now - *member < 2 * state.terms.lease);
         }
         state.tick().await;
     }

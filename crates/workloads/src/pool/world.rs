@@ -165,6 +165,7 @@ impl World {
             }
         }
         self.shared.store.borrow_mut().cut.clear();
+        self.sim.calm();
     }
 
     /// Machines, the first of which founds the pool, and clients.
