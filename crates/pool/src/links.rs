@@ -1,15 +1,17 @@
 //! Queues to the nodes of a configuration, made when they are needed and mended when they break.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 
-use farside_fabric::{Queue, Worker};
+use farside_fabric::{Queue, Worker, probe};
 
 use crate::config::Node;
 use crate::control::{MAGIC, NODE};
+use crate::patience::within;
 
 /// A future of a connection.
 pub type Connecting<'a> = Pin<Box<dyn Future<Output = farside_fabric::Result<Queue>> + 'a>>;
@@ -25,6 +27,8 @@ pub struct Links {
     worker: Worker,
     connect: Rc<dyn Connect>,
     queues: RefCell<BTreeMap<u16, Queue>>,
+    /// Nodes that did not answer in time: what was sent there may be stuck.
+    stuck: RefCell<BTreeSet<u16>>,
     /// Whether to ask a node which of its lives it is in.
     careful: bool,
 }
@@ -32,8 +36,13 @@ pub struct Links {
 impl Links {
     /// None yet. A node that has begun another life is not taken for the one that is a member.
     pub fn new(worker: &Worker, connect: &Rc<dyn Connect>) -> Self {
-        let queues = RefCell::default();
-        Links { worker: worker.clone(), connect: Rc::clone(connect), queues, careful: true }
+        Links {
+            worker: worker.clone(),
+            connect: Rc::clone(connect),
+            queues: RefCell::default(),
+            stuck: RefCell::default(),
+            careful: true,
+        }
     }
 
     /// For one who looks himself which life of a node it is.
@@ -45,15 +54,36 @@ impl Links {
     pub async fn to(&self, node: &Node) -> Option<Queue> {
         let known = self.queues.borrow().get(&node.id).cloned();
         let queue = match known {
-            Some(queue) if !queue.is_broken() => return Some(queue),
+            Some(queue) if !queue.is_broken() && !self.is_stuck(node) => return Some(queue),
             Some(queue) => queue.reconnect().await.ok().map(|()| queue),
             None => self.connect.connect(&self.worker, node).await.ok(),
         }?;
+        self.stuck.borrow_mut().remove(&node.id);
         if self.careful && !self.is_the_same(&queue, node).await {
             return None;
         }
         self.queues.borrow_mut().insert(node.id, queue.clone());
         Some(queue)
+    }
+
+    fn is_stuck(&self, node: &Node) -> bool {
+        self.stuck.borrow().contains(&node.id)
+    }
+
+    /// What `future` yields, which uses the queue to `node`, or `None` after `span`. Then the queue is
+    /// connected anew before it is used again: whatever stops it would stop the next one, too.
+    pub(crate) async fn within<T>(
+        &self,
+        span: Duration,
+        node: &Node,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
+        let done = within(&self.worker, span, future).await;
+        if done.is_none() {
+            probe!("a node does not answer in time");
+            self.stuck.borrow_mut().insert(node.id);
+        }
+        done
     }
 
     async fn is_the_same(&self, queue: &Queue, node: &Node) -> bool {

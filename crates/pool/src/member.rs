@@ -18,7 +18,6 @@ use crate::control::{
 };
 use crate::links::{Connect, Links};
 use crate::manager::Manager;
-use crate::patience::within;
 use crate::petition::Petition;
 use crate::store::{ConfigStore, StoreError};
 use crate::terms::Terms;
@@ -197,13 +196,13 @@ impl Member {
             };
             let lapsed = self.means.worker.now() >= self.view.valid_until();
             let heard = match config.node(config.home) {
-                Some(home) => self.soon(self.renew(&config, home, me.slot)).await.flatten(),
+                Some(home) => self.soon(home, self.renew(&config, home, me.slot)).await,
                 None => None,
             };
             if let Some(heard) = heard {
                 self.view.counts(heard.counting);
                 if heard.announced > config.epoch {
-                    self.soon(self.learn_from(&config, config.home, heard.announced)).await;
+                    self.learn_from(&config, config.home, heard.announced).await;
                 }
             }
             if lapsed && let Err(foreign) = self.look_around(&config, heard.is_some()).await {
@@ -214,8 +213,8 @@ impl Member {
     }
 
     /// A node that does not answer soon is not waited for.
-    async fn soon<T>(&self, future: impl Future<Output = T>) -> Option<T> {
-        within(&self.means.worker, self.terms.answer(), future).await
+    async fn soon<T>(&self, node: &Node, future: impl Future<Output = Option<T>>) -> Option<T> {
+        self.links.within(self.terms.answer(), node, future).await.flatten()
     }
 
     /// Beats at home, and looks whether an earlier beat was granted.
@@ -270,8 +269,11 @@ impl Member {
     /// Reads a configuration from a node, and makes it ours.
     async fn learn_from(&self, known: &Config, node: u16, epoch: u64) {
         let Some(node) = known.node(node) else { return };
-        let Some(queue) = self.links.to(node).await else { return };
-        if let Some(config) = read_config(&self.means.worker, &queue, epoch).await {
+        let reading = async {
+            let queue = self.links.to(node).await?;
+            read_config(&self.means.worker, &queue, epoch).await
+        };
+        if let Some(config) = self.soon(node, reading).await {
             self.learn(config);
         }
     }
@@ -293,11 +295,11 @@ impl Member {
         }
         for node in config.nodes.iter().filter(|node| node.id != config.home) {
             let listening = listen(&self.means.worker, &self.links, node);
-            if let Some(heard) = self.soon(listening).await.flatten() {
+            if let Some(heard) = self.soon(node, listening).await {
                 reached.push(node.id);
                 self.note_beat(node.id, heard.beat);
                 if heard.announced > config.epoch {
-                    self.soon(self.learn_from(config, node.id, heard.announced)).await;
+                    self.learn_from(config, node.id, heard.announced).await;
                     return Ok(());
                 }
             }
@@ -397,7 +399,7 @@ async fn is_managed(means: &Means, terms: &Terms, config: &Config) -> bool {
     for _ in 0..2 {
         for node in &config.nodes {
             let listening = listen(&means.worker, &links, node);
-            let heard = within(&means.worker, terms.answer(), listening).await.flatten();
+            let heard = links.within(terms.answer(), node, listening).await.flatten();
             if let Some(heard) = heard
                 && before.insert(node.id, heard.beat).is_some_and(|known| known != heard.beat)
             {

@@ -55,14 +55,6 @@ impl View {
         (counts && self.has_lease(now)).then_some(permit)
     }
 
-    /// Like [`View::permit`], whether the configuration counts or not. Who acts by this breaks the rules;
-    /// it is for tests that show what they are good for.
-    #[doc(hidden)]
-    pub fn lease_only(&self, now: Time) -> Option<Permit> {
-        let permit = Permit { placed: self.placed.load(Ordering::Acquire) };
-        self.has_lease(now).then_some(permit)
-    }
-
     /// Whether a completion may be believed: there still is a lease, and all regions are where they were
     /// when the permit was given.
     pub fn still(&self, permit: Permit, now: Time) -> bool {

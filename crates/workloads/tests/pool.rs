@@ -1,27 +1,88 @@
-//! A simulated pool under faults.
+//! A simulated pool under faults: what must hold, and what goes wrong when a rule is left out.
+
+use std::collections::BTreeMap;
 
 use farside_sim::Faults;
-use farside_workloads::pool::{Scenario, run};
+use farside_workloads::pool::{KINDS, Outcome, Rule, Scenario, run};
 
+fn scenario(seed: u64) -> Scenario {
+    Scenario { seed, events: 12, faults: Faults::none(), without: None }
+}
+
+fn run_all(seeds: std::ops::Range<u64>, faults: &str) -> BTreeMap<&'static str, u64> {
+    let faults: Faults = faults.parse().unwrap();
+    let mut struck = BTreeMap::new();
+    for seed in seeds {
+        let outcome = run(&Scenario { faults, ..scenario(seed) }, false);
+        assert_eq!(outcome.violation, None, "seed {seed}");
+        assert!(outcome.writes > 0, "seed {seed}: nobody wrote anything");
+        for (kind, count) in outcome.struck {
+            *struck.entry(kind).or_default() += count;
+        }
+    }
+    struck
+}
+
+/// Never two primaries; promotion within three leases and the round trips of the protocol; in the end
+/// all who live know the same. Every kind of fault strikes, and every branch of the protocol is taken.
 #[test]
 fn a_pool_survives_whatever_strikes_it() {
-    let mut bad = 0;
-    let range: Vec<u64> = std::env::var("SEEDS")
-        .map(|s| s.split("..").map(|n| n.parse().unwrap()).collect())
-        .unwrap_or(vec![1, 100]);
-    let faults: Faults = std::env::var("FAULTS").map_or(Faults::none(), |f| f.parse().unwrap());
-    let mut probes = std::collections::BTreeMap::new();
-    for seed in range[0]..range[1] {
-        let scenario = Scenario { seed, events: 12, faults, without: None };
-        let outcome = run(&scenario, false);
-        if let Some(why) = outcome.violation {
-            bad += 1;
-            println!(
-                "{seed} {} writes, {} lost, {} changes, unserved {:?} {why:?}",
-                outcome.writes, outcome.lost, outcome.changes, outcome.unserved
-            );
-        }
-        probes = farside_fabric::probe::reached();
+    let struck = run_all(1..81, "none");
+    for (_, kind) in KINDS {
+        assert!(struck.get(kind).is_some_and(|n| *n > 0), "{kind} never struck: {struck:?}");
     }
-    println!("{bad} bad {probes:#?}");
+    run_all(1000..1040, "reorder,tear,error,clock");
+    run_all(2000..2020, "reorder,tear,error,clock,delay=1000");
+    let reached = farside_fabric::probe::reached();
+    for branch in BRANCHES {
+        assert!(reached.contains_key(branch), "never reached: {branch}");
+    }
+}
+
+/// What can happen in the protocol.
+const BRANCHES: &[&str] = &[
+    "a change was too late",
+    "a change with unknown outcome was made",
+    "a change without an answer",
+    "a manager finds another in its office",
+    "a manager that sees the smaller part hesitates",
+    "a node asks that does not answer",
+    "a node begins to drain",
+    "a node came back before its lease had ended",
+    "a node does not answer in time",
+    "a node has drained",
+    "a node hears of no manager for long",
+    "a node is put out",
+    "a node joins",
+    "a process that was put out is fenced",
+    "a session beats, but does not acknowledge",
+    "a session hears a manager that is none any more",
+    "a session is put out",
+    "a session joins",
+    "a session learns a configuration from the store",
+    "a session looks around without a lease",
+    "a session took over from a silent manager",
+    "a takeover with unknown outcome",
+    "another session took over first",
+    "the store does not answer the manager",
+];
+
+fn goes_wrong(without: Rule) -> Option<(u64, Outcome)> {
+    (1..200)
+        .map(|seed| (seed, run(&Scenario { without: Some(without), ..scenario(seed) }, false)))
+        .find(|(_, outcome)| {
+            outcome.violation.as_ref().is_some_and(|why| why.contains("two primaries"))
+        })
+}
+
+#[test]
+fn without_a_lease_there_are_two_primaries() {
+    let (seed, outcome) = goes_wrong(Rule::Lease).expect("a violation");
+    println!("seed {seed}: {:?}", outcome.violation);
+}
+
+#[test]
+fn before_a_configuration_counts_there_are_two_primaries() {
+    let (seed, outcome) = goes_wrong(Rule::Counting).expect("a violation");
+    println!("seed {seed}: {:?}", outcome.violation);
 }

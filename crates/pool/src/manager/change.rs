@@ -65,7 +65,8 @@ async fn reachable_candidates(state: &State, links: &Links) -> Vec<u64> {
         }
         // Under a number that no member has; forgotten when it is answered.
         let node = Node { id: u16::MAX, incarnation, address, draining: false };
-        if state.soon(links.to(&node)).await.flatten().is_some() {
+        let answers = links.within(state.terms.answer(), &node, links.to(&node)).await;
+        if answers.flatten().is_some() {
             reachable.push(incarnation);
         } else {
             probe!("a node asks that does not answer");
@@ -111,7 +112,8 @@ async fn fence(state: &State, links: &Links) {
                 continue;
             }
             let fenced = async { links.to(node).await?.fence(ClientId(*client)).await.ok() };
-            if state.soon(fenced).await.flatten().is_some() {
+            let fenced = links.within(state.terms.answer(), node, fenced).await;
+            if fenced.flatten().is_some() {
                 probe!("a process that was put out is fenced");
                 state.fences.borrow_mut().insert((node.id, *client));
             } else {

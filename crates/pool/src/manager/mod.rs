@@ -17,7 +17,6 @@ mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::future::Future;
 use std::rc::Rc;
 
 use farside_fabric::Time;
@@ -25,7 +24,6 @@ use farside_fabric::runtime::Task;
 
 use crate::config::Config;
 use crate::member::Means;
-use crate::patience::within;
 use crate::petition::Petition;
 use crate::terms::Terms;
 use record::Record;
@@ -109,11 +107,6 @@ impl Manager {
 impl State {
     fn now(&self) -> Time {
         self.means.worker.now()
-    }
-
-    /// A node that does not answer soon is not waited for.
-    async fn soon<T>(&self, future: impl Future<Output = T>) -> Option<T> {
-        within(&self.means.worker, self.terms.answer(), future).await
     }
 
     async fn tick(&self) {

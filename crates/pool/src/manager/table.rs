@@ -5,25 +5,30 @@ use std::rc::Rc;
 use farside_fabric::probe;
 
 use super::State;
+use crate::config::Node;
 use crate::control::{Signs, grant, session};
 use crate::links::Links;
 
 pub(super) async fn read_signs(state: Rc<State>) {
     let links = Links::new(&state.means.worker, &state.means.connect);
     while !state.retired.get() {
-        let read = state.soon(exchange(&state, &links)).await.flatten().is_some();
+        let read = read_home(&state, &links).await.is_some();
         let since = state.table_since.get().unwrap_or_else(|| state.now());
         state.table_since.set(read.then_some(since));
         state.tick().await;
     }
 }
 
-async fn exchange(state: &State, links: &Links) -> Option<()> {
+async fn read_home(state: &State, links: &Links) -> Option<()> {
     let home = {
         let config = state.config.borrow();
         config.node(config.home)?.clone()
     };
-    let queue = links.to(&home).await?;
+    links.within(state.terms.answer(), &home, exchange(state, links, &home)).await.flatten()
+}
+
+async fn exchange(state: &State, links: &Links, home: &Node) -> Option<()> {
+    let queue = links.to(home).await?;
     let slots = {
         let config = state.config.borrow();
         usize::from(config.sessions.iter().map(|session| session.slot).max()?) + 1

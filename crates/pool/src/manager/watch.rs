@@ -34,7 +34,8 @@ async fn watch(state: Rc<State>, node: Node) {
     let links = Links::careless(&state.means.worker, &state.means.connect);
     let mut written = 0;
     while !state.retired.get() {
-        state.soon(exchange(&state, &links, &node, &mut written)).await;
+        let exchange = exchange(&state, &links, &node, &mut written);
+        links.within(state.terms.answer(), &node, exchange).await;
         state.tick().await;
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use farside_fabric::{ClientId, NodeId, Worker};
 use farside_pool::{
-    ConfigStore, Connect, Connecting, Ended, Keeper, Lapsed, Links, Means, Member, Node, Terms,
-    View,
+    Config, ConfigStore, Connect, Connecting, Ended, Keeper, Lapsed, Links, Means, Member, Node,
+    Terms, View,
 };
 use farside_sim::{ProcessId, Sim};
 
@@ -63,6 +63,8 @@ pub(super) struct Machine {
     /// Its node is up, and its keeper runs.
     pub(super) alive: bool,
     pub(super) isolated: bool,
+    /// A client that was cut off together with it.
+    pub(super) companion: Option<u64>,
     pub(super) paused_until_ns: u64,
     /// The keeper has ended: the node must begin another life.
     pub(super) lapsed: Rc<Cell<Option<Lapsed>>>,
@@ -170,21 +172,33 @@ impl Shared {
         process.worker.spawn(writing).detach();
     }
 
+    /// By the rules: with a lease, and by a configuration that counts.
+    fn may_write(&self, view: &View, worker: &Worker, config: &Config) -> bool {
+        let now = worker.now();
+        let may = match self.without {
+            None => view.permit(now).is_some(),
+            Some(Rule::Lease) => true,
+            Some(Rule::Counting) => view.has_lease(now),
+        };
+        may && view.epoch() == config.epoch
+    }
+
     async fn write(&self, worker: &Worker, links: &Links, view: &View, client: u64) -> Option<()> {
         let config = view.config();
         let region = &config.regions[worker.random_below(config.regions.len() as u64) as usize];
         let primary = region.replicas.first()?;
         let queue = links.to(config.node(primary.node)?).await?;
-        let counts = self.without != Some(Rule::Counting);
-        let permit = if counts { view.permit(worker.now()) } else { view.lease_only(worker.now()) };
-        let permit = permit.filter(|_| view.epoch() == config.epoch)?;
+        if !self.may_write(view, worker, &config) {
+            return None;
+        }
+        let permit = view.permit(worker.now());
         let posted_ns = self.true_ns();
         let mut round = worker.round();
         round.to(&queue).faa(primary.base, 1);
         let done = round.ring().await;
         let completed_ns = self.true_ns();
         let mut log = self.log.borrow_mut();
-        let believed = self.without == Some(Rule::Lease) || view.still(permit, worker.now());
+        let believed = permit.is_none_or(|permit| view.still(permit, worker.now()));
         if done.is_err() || !believed {
             self.lost.set(self.lost.get() + 1);
             return None;

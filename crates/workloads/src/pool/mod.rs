@@ -28,10 +28,33 @@ pub struct Scenario {
     pub without: Option<Rule>,
 }
 
+/// How many events a run usually has.
+pub const EVENTS: u64 = 12;
+
+impl Scenario {
+    /// A smaller scenario that still goes wrong, as small as simple steps lead to.
+    pub fn shrink(&self) -> Scenario {
+        let goes_wrong = |scenario: &Scenario| run(scenario, false).violation.is_some();
+        let mut smallest = self.clone();
+        loop {
+            let fewer = [smallest.events / 2, smallest.events.saturating_sub(1)].into_iter();
+            let fewer = fewer
+                .filter(|events| *events > 0 && *events < smallest.events)
+                .map(|events| Scenario { events, ..smallest.clone() });
+            let calmer = smallest.faults.kinds().map(|kind| {
+                let faults = smallest.faults.without(kind);
+                Scenario { faults, ..smallest.clone() }
+            });
+            let Some(next) = fewer.chain(calmer).find(goes_wrong) else { return smallest };
+            smallest = next;
+        }
+    }
+}
+
 /// A rule of the protocol that can be left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
-    /// A completion is believed only with a lease.
+    /// Who has no lease does nothing.
     Lease,
     /// A configuration counts only when all have acknowledged it.
     Counting,

@@ -1,5 +1,8 @@
 //! `farside sim`: simulated clusters under faults.
 
+mod litmus;
+mod pool;
+
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use farside_sim::Faults;
-use farside_sim::litmus::{Litmus, PROGRAMS, STEPS, Scenario, Style};
+use farside_sim::litmus::{Litmus, PROGRAMS, STEPS};
 use serde::Serialize;
 
 /// Options of `farside sim`.
@@ -26,13 +29,15 @@ pub(crate) struct SimArgs {
     workload: Workload,
 
     /// What strikes it: none, all, or kinds with commas between, each perhaps with how often in a
-    /// million opportunities (tear,delay=50000) [default: what each program needs]
+    /// million opportunities (tear,delay=50000) [default: what each program needs; for a pool, beside the
+    /// faults of its machines, reorder,tear,error,clock]
     #[arg(long)]
     faults: Option<Faults>,
 
-    /// How many steps a program takes
-    #[arg(long, default_value_t = STEPS, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    txns: u64,
+    /// How many steps a litmus program takes [default: 60], or how many faults strike a pool's machines
+    /// [default: 12]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    txns: Option<u64>,
 
     /// Only this litmus program (repeatable) [default: all]
     #[arg(long, value_parser = program)]
@@ -51,10 +56,22 @@ pub(crate) struct SimArgs {
     json: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Workload {
     /// Small programs that rely on exactly what the fabric's contracts promise
     Litmus,
+    /// A pool whose machines, clients, network and config store fail: never two primaries, and no region
+    /// without one for long
+    Pool,
+}
+
+impl Workload {
+    fn name(self) -> &'static str {
+        match self {
+            Workload::Litmus => "litmus",
+            Workload::Pool => "pool",
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -88,9 +105,12 @@ fn program(name: &str) -> Result<&'static Litmus, String> {
 struct SeedResult {
     digest: u64,
     struck: BTreeMap<&'static str, u64>,
-    passed: u64,
-    /// The programs that went wrong, and how.
-    wrong: Vec<(&'static Litmus, String)>,
+    committed: u64,
+    aborted: u64,
+    /// In a few words, if all is well.
+    note: String,
+    /// What went wrong, with the command that replays it; several lines each.
+    wrong: Vec<String>,
     trace: Vec<String>,
 }
 
@@ -112,13 +132,15 @@ struct Summary {
 
 /// Runs `farside sim`.
 pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
-    let Workload::Litmus = args.workload;
     let seeds = args.seeds.unwrap_or(Seeds { first: args.seed, count: 1 });
-    let one = seeds.count == 1 && args.program.len() == 1;
-    ensure!(!args.trace || one, "--trace needs --seed N and one --program");
+    let is_litmus = args.workload == Workload::Litmus;
+    let one = seeds.count == 1 && (args.program.len() == 1 || !is_litmus);
+    ensure!(!args.trace || one, "--trace needs --seed N, and for litmus one --program");
+    let litmus_only = args.careless || !args.program.is_empty();
+    ensure!(is_litmus || !litmus_only, "--program and --careless are for --workload litmus");
     let results = run_seeds(args, seeds);
     let mut summary = Summary {
-        workload: "litmus",
+        workload: args.workload.name(),
         simulated: true,
         seeds: seeds.count,
         ok: 0,
@@ -133,7 +155,8 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     let mut digest = 0u64;
     for (seed, result) in (seeds.first..).zip(&results) {
         digest = (digest ^ result.digest).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-        summary.committed += result.passed;
+        summary.committed += result.committed;
+        summary.aborted += result.aborted;
         for (kind, count) in &result.struck {
             *summary.faults.entry(kind).or_default() += count;
         }
@@ -142,7 +165,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
             false => summary.failed.push(seed),
         }
         if !args.json {
-            print_seed(args, seed, result);
+            print_seed(seed, result);
         }
     }
     summary.probes = farside_fabric::probe::reached();
@@ -182,44 +205,18 @@ fn run_seeds(args: &SimArgs, seeds: Seeds) -> Vec<SeedResult> {
 }
 
 fn run_seed(args: &SimArgs, seed: u64) -> SeedResult {
-    let style = if args.careless { Style::Careless } else { Style::Careful };
-    let scenario = Scenario { seed, steps: args.txns, faults: args.faults, style };
-    let mut result = SeedResult::default();
-    let chosen: Vec<&'static Litmus> =
-        if args.program.is_empty() { PROGRAMS.iter().collect() } else { args.program.clone() };
-    for program in chosen {
-        let outcome = program.run(&scenario, args.trace);
-        result.digest = result.digest.rotate_left(17) ^ outcome.digest;
-        for (kind, count) in outcome.struck {
-            *result.struck.entry(kind).or_default() += count;
-        }
-        result.trace.extend(outcome.trace);
-        match outcome.violation {
-            None => result.passed += 1,
-            Some(why) => result.wrong.push((program, why)),
-        }
+    match args.workload {
+        Workload::Litmus => litmus::run_seed(args, seed),
+        Workload::Pool => pool::run_seed(args, seed),
     }
-    result
 }
 
-fn print_seed(args: &SimArgs, seed: u64, result: &SeedResult) {
+fn print_seed(seed: u64, result: &SeedResult) {
     result.trace.iter().for_each(|line| println!("{line}"));
     if result.wrong.is_empty() {
-        println!("seed {seed:<8} ok      {} runs, digest {:016x}", result.passed, result.digest);
-        return;
+        println!("seed {seed:<8} ok      {}, digest {:016x}", result.note, result.digest);
     }
-    for (program, why) in &result.wrong {
-        println!("seed {seed:<8} FAILED  {}: {why}", program.name);
-        println!("              it relied on: {} ({})", program.careless, program.contract);
-        let style = if args.careless { Style::Careless } else { Style::Careful };
-        let failing = Scenario { seed, steps: args.txns, faults: args.faults, style };
-        let small = program.shrink(&failing);
-        let faults = small.faults.unwrap_or_else(|| program.faults());
-        println!(
-            "              replay: farside sim --workload litmus --program {} --seed {seed} --txns {} --faults {faults}{} --trace",
-            program.name,
-            small.steps,
-            if args.careless { " --careless" } else { "" },
-        );
+    for why in &result.wrong {
+        println!("seed {seed:<8} FAILED  {why}");
     }
 }
