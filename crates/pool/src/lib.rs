@@ -29,6 +29,7 @@ mod member;
 mod patience;
 mod petition;
 pub mod store;
+mod tcp;
 pub mod terms;
 mod view;
 
@@ -40,5 +41,6 @@ pub use links::{Connect, Connecting, Links};
 pub use member::{Ended, Means, Member};
 pub use petition::Petition;
 pub use store::{ConfigStore, StoreError, Stored};
+pub use tcp::TcpConnect;
 pub use terms::Terms;
 pub use view::{Permit, View};

@@ -1,12 +1,13 @@
 //! Queues to the nodes of a configuration, made when they are needed and mended when they break.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use farside_fabric::runtime::{Asked, question};
 use farside_fabric::{Queue, Worker, probe};
 
 use crate::config::Node;
@@ -26,23 +27,33 @@ pub trait Connect {
 pub struct Links {
     worker: Worker,
     connect: Rc<dyn Connect>,
-    queues: RefCell<BTreeMap<u16, Queue>>,
-    /// Nodes that did not answer in time: what was sent there may be stuck.
-    stuck: RefCell<BTreeSet<u16>>,
+    links: RefCell<BTreeMap<u16, Rc<Link>>>,
     /// Whether to ask a node which of its lives it is in.
     careful: bool,
+}
+
+/// The queue to one node.
+#[derive(Default)]
+struct Link {
+    queue: RefCell<Option<Queue>>,
+    /// What was sent may be stuck: to be connected anew.
+    stuck: Cell<bool>,
+    /// Those who wait while a task connects; `None` while no task does.
+    waiting: RefCell<Option<Vec<Asked<()>>>>,
+}
+
+impl Link {
+    fn usable(&self) -> Option<Queue> {
+        let queue = self.queue.borrow();
+        queue.as_ref().filter(|queue| !queue.is_broken() && !self.stuck.get()).cloned()
+    }
 }
 
 impl Links {
     /// None yet. A node that has begun another life is not taken for the one that is a member.
     pub fn new(worker: &Worker, connect: &Rc<dyn Connect>) -> Self {
-        Links {
-            worker: worker.clone(),
-            connect: Rc::clone(connect),
-            queues: RefCell::default(),
-            stuck: RefCell::default(),
-            careful: true,
-        }
+        let (worker, connect) = (worker.clone(), Rc::clone(connect));
+        Links { worker, connect, links: RefCell::default(), careful: true }
     }
 
     /// For one who looks himself which life of a node it is.
@@ -50,24 +61,28 @@ impl Links {
         Links { careful: false, ..Self::new(worker, connect) }
     }
 
-    /// A queue to a node, connected again if it was broken; `None` if that cannot be now.
+    /// A queue to a node, connected again if it was broken; `None` if that cannot be now. Who does not
+    /// wait for it finds it made when he comes back.
     pub async fn to(&self, node: &Node) -> Option<Queue> {
-        let known = self.queues.borrow().get(&node.id).cloned();
-        let queue = match known {
-            Some(queue) if !queue.is_broken() && !self.is_stuck(node) => return Some(queue),
-            Some(queue) => queue.reconnect().await.ok().map(|()| queue),
-            None => self.connect.connect(&self.worker, node).await.ok(),
-        }?;
-        self.stuck.borrow_mut().remove(&node.id);
-        if self.careful && !self.is_the_same(&queue, node).await {
-            return None;
+        let link = Rc::clone(self.links.borrow_mut().entry(node.id).or_default());
+        if let Some(queue) = link.usable() {
+            return Some(queue);
         }
-        self.queues.borrow_mut().insert(node.id, queue.clone());
-        Some(queue)
-    }
-
-    fn is_stuck(&self, node: &Node) -> bool {
-        self.stuck.borrow().contains(&node.id)
+        let (asked, answer) = question();
+        let begun = link.waiting.borrow().is_some();
+        link.waiting.borrow_mut().get_or_insert_default().push(asked);
+        if !begun {
+            let mending = mend(
+                self.worker.clone(),
+                Rc::clone(&self.connect),
+                Rc::clone(&link),
+                node.clone(),
+                self.careful,
+            );
+            self.worker.spawn(mending).detach();
+        }
+        answer.await;
+        link.usable()
     }
 
     /// What `future` yields, which uses the queue to `node`, or `None` after `span`. Then the queue is
@@ -79,28 +94,49 @@ impl Links {
         future: impl Future<Output = T>,
     ) -> Option<T> {
         let done = within(&self.worker, span, future).await;
-        if done.is_none() {
+        if done.is_none()
+            && let Some(link) = self.links.borrow().get(&node.id)
+            && link.waiting.borrow().is_none()
+        {
             probe!("a node does not answer in time");
-            self.stuck.borrow_mut().insert(node.id);
+            link.stuck.set(true);
         }
         done
     }
 
-    async fn is_the_same(&self, queue: &Queue, node: &Node) -> bool {
-        let mut round = self.worker.round();
-        let line = round.to(queue).read(NODE, 16);
-        let done = round.ring().await;
-        done.is_ok_and(|done| done[line] == [MAGIC, node.incarnation])
-    }
-
     /// Forgets nodes that are no members any more.
     pub fn keep(&self, nodes: &[Node]) {
-        self.queues.borrow_mut().retain(|id, _| nodes.iter().any(|node| node.id == *id));
+        self.links.borrow_mut().retain(|id, _| nodes.iter().any(|node| node.id == *id));
     }
+}
+
+/// Connects, or connects again, and tells those who wait.
+async fn mend(worker: Worker, connect: Rc<dyn Connect>, link: Rc<Link>, node: Node, careful: bool) {
+    let known = link.queue.borrow().clone();
+    let queue = match known {
+        Some(queue) => queue.reconnect().await.ok().map(|()| queue),
+        None => connect.connect(&worker, &node).await.ok(),
+    };
+    if let Some(queue) = queue {
+        let good = !careful || is_the_same(&worker, &queue, &node).await;
+        link.stuck.set(false);
+        // One that leads into another life of the node is good for nothing.
+        *link.queue.borrow_mut() = good.then_some(queue);
+    }
+    let waiting = link.waiting.borrow_mut().take();
+    waiting.into_iter().flatten().for_each(|asked| asked.answer(()));
+}
+
+/// Whether a node is in the life that is a member.
+async fn is_the_same(worker: &Worker, queue: &Queue, node: &Node) -> bool {
+    let mut round = worker.round();
+    let line = round.to(queue).read(NODE, 16);
+    let done = round.ring().await;
+    done.is_ok_and(|done| done[line] == [MAGIC, node.incarnation])
 }
 
 impl std::fmt::Debug for Links {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Links").field("queues", &self.queues).finish_non_exhaustive()
+        f.debug_struct("Links").finish_non_exhaustive()
     }
 }

@@ -10,7 +10,7 @@ use super::link::RdmaLink;
 use super::pair::{Card, Pair};
 use super::region::Region;
 use crate::runtime::Worker;
-use crate::tcp;
+use crate::tcp::{self, Place};
 use crate::{ClientId, FabricError, NodeId, Queue, Result};
 
 /// A process that uses memory nodes through its NIC, under one id. Clones are the same client.
@@ -60,8 +60,24 @@ impl Client {
 
     /// A queue of this worker to a node. Blocks until it is connected.
     pub fn connect(&self, worker: &Worker, node: NodeId) -> Result<Queue> {
-        let introduced = self.shared.introduce(node, 0)?;
-        let link = RdmaLink::new(worker.clone(), Arc::clone(&self.shared), node, introduced)?;
+        let place = self.shared.control().place(node)?;
+        let introduced = self.shared.introduce(place, 0)?;
+        let link = RdmaLink::new(worker.clone(), Arc::clone(&self.shared), place, introduced)?;
+        Ok(worker.queue(Box::new(link)))
+    }
+
+    /// A queue of this worker to a node somewhere else, which will be known as `node`. Other tasks of the
+    /// worker go on meanwhile.
+    pub async fn connect_to(
+        &self,
+        worker: &Worker,
+        node: NodeId,
+        address: SocketAddr,
+    ) -> Result<Queue> {
+        let (place, shared) = (Place { node, address }, Arc::clone(&self.shared));
+        let introducing = tcp::aside(worker, node, move || shared.introduce(place, 0));
+        let introduced = introducing.await?;
+        let link = RdmaLink::new(worker.clone(), Arc::clone(&self.shared), place, introduced)?;
         Ok(worker.queue(Box::new(link)))
     }
 }
@@ -83,9 +99,9 @@ impl Shared {
     }
 
     /// Connects, blocking: exchanges keys and addresses over the control connection.
-    pub(super) fn introduce(&self, node: NodeId, replaces: u64) -> Result<Introduced> {
-        let control = self.control.shared();
-        let mut dialogue = control.open(node, replaces)?;
+    pub(super) fn introduce(&self, place: Place, replaces: u64) -> Result<Introduced> {
+        let (node, control) = (place.node, self.control.shared());
+        let mut dialogue = control.open(place, replaces)?;
         let mut pair = Pair::asking(&self.device)?;
         let answer = dialogue.ask_for_queue(&pair.card().encode())?;
         let strange = || FabricError::AccessDenied {

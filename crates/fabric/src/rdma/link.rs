@@ -11,7 +11,7 @@ use super::ffi::{Completion, status};
 use super::pair::Pair;
 use crate::link::{Bell, Capabilities, Completer, Control, Link, Posted, Token};
 use crate::runtime::Worker;
-use crate::tcp::TcpLink;
+use crate::tcp::{Place, TcpLink, aside};
 use crate::{ClientId, FabricError, NodeId, Persistence, Result, Time};
 
 /// How many looks in vain share one look at the clock and at the control connection.
@@ -26,6 +26,7 @@ const LOOK: Duration = Duration::from_micros(200);
 pub(super) struct RdmaLink {
     worker: Worker,
     shared: Arc<Shared>,
+    place: Place,
     node: NodeId,
     /// Carries calls and fences, and tells when the node or its trust in us is gone.
     control: TcpLink,
@@ -60,12 +61,13 @@ impl RdmaLink {
     pub(super) fn new(
         worker: Worker,
         shared: Arc<Shared>,
-        node: NodeId,
+        place: Place,
         introduced: Introduced,
     ) -> Result<Self> {
         let Introduced { connected, pair, remote, line_atomic } = introduced;
         let memory_bytes = connected.memory_bytes();
-        let control = TcpLink::new(worker.clone(), shared.control(), node, connected);
+        let control = TcpLink::new(worker.clone(), shared.control(), place, connected);
+        let node = place.node;
         let buffer = shared.buffer()?;
         let state = State {
             flight: Flight::new(buffer, pair.depth, pair.inline, remote),
@@ -77,7 +79,7 @@ impl RdmaLink {
             since: worker.now(),
         };
         let state = RefCell::new(state);
-        Ok(RdmaLink { worker, shared, node, control, memory_bytes, line_atomic, state })
+        Ok(RdmaLink { worker, shared, place, node, control, memory_bytes, line_atomic, state })
     }
 
     fn is_quiet(&self) -> bool {
@@ -271,15 +273,11 @@ unsafe impl Link for RdmaLink {
             }
             self.state.borrow_mut().pair = None;
             self.control.hang_up().await;
-            let (shared, node) = (Arc::clone(&self.shared), self.node);
+            let (shared, place) = (Arc::clone(&self.shared), self.place);
             let replaces = self.control.connection();
-            // Connecting blocks: other tasks of this thread go on meanwhile.
-            let helper = std::thread::spawn(move || shared.introduce(node, replaces));
-            while !helper.is_finished() {
-                self.worker.sleep(LOOK).await;
-            }
-            let introduced = helper.join().map_err(|_| FabricError::NodeGone(self.node))??;
-            let Introduced { connected, pair, remote, .. } = introduced;
+            let introducing =
+                aside(&self.worker, self.node, move || shared.introduce(place, replaces));
+            let Introduced { connected, pair, remote, .. } = introducing.await?;
             self.control.adopt(connected)?;
             let mut state = self.state.borrow_mut();
             state.flight.restart(pair.depth, pair.inline, remote);

@@ -46,6 +46,29 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
 }
 
+/// A node, and where it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) node: NodeId,
+    pub(crate) address: SocketAddr,
+}
+
+/// How often a task looks whether a helper thread is done.
+const LOOK: Duration = Duration::from_micros(200);
+
+/// Does something that blocks on a thread of its own; other tasks of the worker go on meanwhile.
+pub(crate) async fn aside<T: Send + 'static>(
+    worker: &Worker,
+    node: NodeId,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let helper = std::thread::spawn(work);
+    while !helper.is_finished() {
+        worker.sleep(LOOK).await;
+    }
+    helper.join().map_err(|_| FabricError::NodeGone(node))?
+}
+
 /// A connection that is ready for doorbells.
 #[derive(Debug)]
 pub(crate) struct Connected {
@@ -101,23 +124,46 @@ impl Client {
 
     /// A queue of this worker to a node. Blocks until it is connected.
     pub fn connect(&self, worker: &Worker, node: NodeId) -> Result<Queue> {
-        let connected = self.shared.open(node, 0)?.settle()?;
-        let link = TcpLink::new(worker.clone(), Arc::clone(&self.shared), node, connected);
+        let place = self.shared.place(node)?;
+        let connected = self.shared.open(place, 0)?.settle()?;
+        let link = TcpLink::new(worker.clone(), Arc::clone(&self.shared), place, connected);
+        Ok(worker.queue(Box::new(link)))
+    }
+
+    /// A queue of this worker to a node somewhere else, which will be known as `node`. Other tasks of the
+    /// worker go on meanwhile.
+    pub async fn connect_to(
+        &self,
+        worker: &Worker,
+        node: NodeId,
+        address: SocketAddr,
+    ) -> Result<Queue> {
+        let (place, shared) = (Place { node, address }, Arc::clone(&self.shared));
+        let connecting = aside(worker, node, move || shared.open(place, 0)?.settle());
+        let connected = connecting.await?;
+        let link = TcpLink::new(worker.clone(), Arc::clone(&self.shared), place, connected);
         Ok(worker.queue(Box::new(link)))
     }
 }
 
 impl Shared {
-    /// Connects, blocking; `replaces` names a connection that the node has to drop first.
-    pub(crate) fn open(&self, node: NodeId, replaces: u64) -> Result<Dialogue<'_>> {
-        let address = self.nodes.get(node.0 as usize).ok_or_else(|| {
+    /// Where a node is that was given at the start.
+    pub(crate) fn place(&self, node: NodeId) -> Result<Place> {
+        let address = self.nodes.get(node.0 as usize).copied();
+        let address = address.ok_or_else(|| {
             FabricError::setup(format!("{node}"), format!("there are only {}", self.nodes.len()))
         })?;
+        Ok(Place { node, address })
+    }
+
+    /// Connects, blocking; `replaces` names a connection that the node has to drop first.
+    pub(crate) fn open(&self, place: Place, replaces: u64) -> Result<Dialogue<'_>> {
+        let Place { node, address } = place;
         let timeout = self.options.connect_timeout;
         let gone = |_| FabricError::NodeGone(node);
         let until = Instant::now() + timeout;
         let stream =
-            TcpStream::connect_timeout(address, timeout).map_err(|error| match error.kind() {
+            TcpStream::connect_timeout(&address, timeout).map_err(|error| match error.kind() {
                 std::io::ErrorKind::TimedOut => FabricError::TimedOut { node, after: timeout },
                 _ => FabricError::NodeGone(node),
             })?;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::client::{Connected, Shared, farewell};
+use super::client::{Connected, Place, Shared, aside, farewell};
 use super::stream::{Inbox, Look, Outbox};
 use super::tls::Channel;
 use super::wire::{Kind, MAX_BODY, put_verb, words_in, words_returned, words_sent};
@@ -22,6 +22,7 @@ const LOOK: Duration = Duration::from_micros(200);
 pub(crate) struct TcpLink {
     worker: Worker,
     shared: Arc<Shared>,
+    place: Place,
     node: NodeId,
     memory_bytes: u64,
     state: RefCell<State>,
@@ -57,7 +58,7 @@ impl TcpLink {
     pub(crate) fn new(
         worker: Worker,
         shared: Arc<Shared>,
-        node: NodeId,
+        place: Place,
         connected: Connected,
     ) -> Self {
         let memory_bytes = connected.welcome.memory_bytes;
@@ -71,7 +72,8 @@ impl TcpLink {
             lost: None,
             since: worker.now(),
         };
-        TcpLink { worker, shared, node, memory_bytes, state: RefCell::new(state) }
+        let state = RefCell::new(state);
+        TcpLink { worker, shared, place, node: place.node, memory_bytes, state }
     }
 
     /// Why the connection is no more, if it is not.
@@ -337,14 +339,11 @@ unsafe impl Link for TcpLink {
         Box::pin(async move {
             // Rounds under way fail first: poll finds the connection shut.
             self.hang_up().await;
-            let replaces = self.connection();
-            let (shared, node) = (Arc::clone(&self.shared), self.node);
-            // Connecting blocks: other tasks of this thread go on meanwhile.
-            let helper = std::thread::spawn(move || shared.open(node, replaces)?.settle());
-            while !helper.is_finished() {
-                self.worker.sleep(LOOK).await;
-            }
-            self.adopt(helper.join().map_err(|_| FabricError::NodeGone(self.node))??)
+            let (shared, place, replaces) =
+                (Arc::clone(&self.shared), self.place, self.connection());
+            let connecting =
+                aside(&self.worker, self.node, move || shared.open(place, replaces)?.settle());
+            self.adopt(connecting.await?)
         })
     }
 }

@@ -1,7 +1,12 @@
 //! Where the configuration is kept, and changed by comparing and swapping.
 
+mod etcd;
+mod file;
 mod memory;
+mod threaded;
 
+pub use etcd::EtcdStore;
+pub use file::FileStore;
 pub use memory::MemoryStore;
 
 use std::future::Future;
