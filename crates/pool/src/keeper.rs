@@ -7,12 +7,14 @@
 //! cannot tell whether it is cut off, or the manager is; its memory may be the last copy, so it asks the
 //! store, and begins another life only when the store says that this one is over.
 
+use std::rc::Rc;
+
 use farside_fabric::{Queue, Result, Worker, probe};
 
 use crate::config::{Config, Node};
 use crate::control::{Announcement, MAGIC, MANAGER, NODE, NODE_BEAT};
 use crate::petition::Petition;
-use crate::store::ConfigStore;
+use crate::store::{ConfigStore, Reader};
 use crate::terms::Terms;
 
 /// Keeps one node, in one of its lives.
@@ -52,7 +54,8 @@ impl Keeper {
 
     /// Beats until the node is put out. Until the first grant it waits: the node is no member yet.
     /// `heard` is told when the manager falls silent, and when it is heard again.
-    pub async fn keep(&self, store: &dyn ConfigStore, heard: impl Fn(bool)) -> Lapsed {
+    pub async fn keep(&self, store: &Rc<dyn ConfigStore>, heard: impl Fn(bool)) -> Lapsed {
+        let reader = Reader::new(store);
         // No two lives count alike, so that a grant for one is none for the other.
         let first = (self.incarnation & 0xffff_ffff) << 24;
         let (mut granted, mut since) = (0, self.worker.now());
@@ -76,7 +79,7 @@ impl Keeper {
                     probe!("a node hears of no manager for long");
                     heard(false);
                 }
-                if self.is_put_out(store).await {
+                if self.is_put_out(&reader).await {
                     return Lapsed::PutOut;
                 }
             }
@@ -86,8 +89,9 @@ impl Keeper {
     }
 
     /// Whether the store says that this life of the node is over.
-    async fn is_put_out(&self, store: &dyn ConfigStore) -> bool {
-        let stored = store.read().await.ok();
+    async fn is_put_out(&self, reader: &Reader) -> bool {
+        let answer = reader.read(&self.worker, self.terms.answer()).await;
+        let stored = answer.and_then(Result::ok);
         let config = stored.and_then(|stored| Config::decode(&stored.config?).ok());
         let is_mine = |node: &Node| node.incarnation == self.incarnation;
         config.is_some_and(|config| !config.nodes.iter().any(is_mine))

@@ -15,13 +15,14 @@
 //! | [`store`] | where configurations are kept |
 //! | `control` | the first part of each node's memory: leases and announcements |
 //! | [`terms`] | what a lease promises, and why |
-//! | `keeper` | a node's side |
+//! | `keeper`, `host` | a node's side |
 //! | `member`, `view` | a session's side, and what its threads see of it |
 //! | `manager` | grants and changes |
 
 mod addr;
 mod config;
 mod control;
+mod host;
 mod keeper;
 mod links;
 mod manager;
@@ -36,6 +37,7 @@ mod view;
 pub use addr::{Addr, RegionId};
 pub use config::{Config, MAX_NODES, MAX_SESSIONS, Node, Region, Replica, Session};
 pub use control::CONTROL_BYTES;
+pub use host::{Host, HostEvent};
 pub use keeper::{Keeper, Lapsed};
 pub use links::{Connect, Connecting, Links};
 pub use member::{Ended, Means, Member};

@@ -19,7 +19,7 @@ use crate::control::{
 use crate::links::{Connect, Links};
 use crate::manager::Manager;
 use crate::petition::Petition;
-use crate::store::{ConfigStore, StoreError};
+use crate::store::{ConfigStore, Reader, StoreError};
 use crate::terms::Terms;
 use crate::view::View;
 
@@ -51,6 +51,7 @@ pub struct Member {
     terms: Terms,
     view: Arc<View>,
     links: Links,
+    reader: Reader,
     beat: Cell<u64>,
     echo: Cell<u64>,
     /// Beats that wait for a grant, and when each was sent.
@@ -160,6 +161,7 @@ impl Member {
         Member {
             terms,
             links,
+            reader: Reader::new(&means.store),
             beat: Cell::new(first),
             echo: Cell::new(0),
             sent: RefCell::default(),
@@ -330,10 +332,10 @@ impl Member {
 
     /// Learns what the store has; its revision, if that is nothing new.
     async fn look_at_store(&self, config: &Config) -> Result<Option<u64>, String> {
-        let stored = match self.means.store.read().await {
-            Ok(stored) => stored,
-            Err(StoreError::Unreachable(_)) => return Ok(None),
-            Err(StoreError::Foreign(why)) => return Err(why),
+        let stored = match self.reader.read(&self.means.worker, self.terms.answer()).await {
+            Some(Ok(stored)) => stored,
+            None | Some(Err(StoreError::Unreachable(_))) => return Ok(None),
+            Some(Err(StoreError::Foreign(why))) => return Err(why),
         };
         let newest = Config::decode(stored.config.as_deref().unwrap_or_default())?;
         if newest.epoch > config.epoch {

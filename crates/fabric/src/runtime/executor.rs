@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
+use std::time::Duration;
 
 use super::run_queue::RunQueue;
 use super::{Random, Runtime, Schedule, Time, TimerId, Timers, Worker};
@@ -17,11 +18,16 @@ const TASKS_PER_TURN: usize = 64;
 /// How many turns without work are spun through before the thread yields its core.
 const IDLE_TURNS: u32 = 200;
 
+/// How long a patient thread sleeps while it waits for completions.
+const PATIENCE: Duration = Duration::from_micros(50);
+
 /// Runs the tasks of the thread that made it.
 pub struct Executor {
     queue: Arc<RunQueue>,
     timers: RefCell<Timers>,
     random: RefCell<Random>,
+    /// Whether waiting for completions must not cost CPU time.
+    patient: bool,
 }
 
 impl Executor {
@@ -31,7 +37,14 @@ impl Executor {
             queue: Arc::new(RunQueue::new()),
             timers: RefCell::default(),
             random: RefCell::new(Random::new(seed)),
+            patient: false,
         }
+    }
+
+    /// One that sleeps a little while it waits for completions, instead of spinning: for what is done
+    /// beside the real work, such as keeping leases.
+    pub fn patient(seed: u64) -> Self {
+        Executor { patient: true, ..Self::new(seed) }
     }
 
     fn fire_timers(&self) -> bool {
@@ -119,6 +132,10 @@ impl Runtime for Executor {
                 idle_turns = 0;
             } else if !polled.busy {
                 self.park();
+            } else if self.patient {
+                let next = self.timers.borrow().next();
+                let sleep = next.map_or(PATIENCE, |at| (at - self.now()).min(PATIENCE));
+                std::thread::park_timeout(sleep);
             } else if idle_turns < IDLE_TURNS {
                 idle_turns += 1;
                 std::hint::spin_loop();

@@ -31,6 +31,11 @@ impl Worker {
         Self::on(Box::new(Executor::new(seed)))
     }
 
+    /// A worker on the current thread that spends no CPU time on waiting; its verbs take longer.
+    pub fn patient(seed: u64) -> Self {
+        Self::on(Box::new(Executor::patient(seed)))
+    }
+
     /// A worker on another runtime, such as the simulator's.
     pub fn on(runtime: Box<dyn Runtime>) -> Self {
         let inner = Inner { slots: Slots::default(), links: RefCell::default(), runtime };

@@ -1,18 +1,23 @@
 //! What the manager knows of a member.
 
+use std::collections::VecDeque;
+
 use farside_fabric::Time;
 
 use crate::terms::Terms;
 
+/// How many beats may wait for evidence.
+const WAITING: usize = 64;
+
 /// A member's beats, as the manager has read and granted them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Record {
     /// The newest beat. The first that is read may be long past; only a change is a sign of life.
     beat: Option<u64>,
     /// When a beat was last read that was new.
     read_at: Time,
-    /// That beat.
-    newest: u64,
+    /// Beats that were not granted yet, and when each was read.
+    waiting: VecDeque<(u64, Time)>,
     /// The newest that was granted, and when that one was read.
     pub(super) granted: u64,
     granted_read_at: Time,
@@ -30,7 +35,7 @@ impl Record {
         Record {
             beat: None,
             read_at: now,
-            newest: 0,
+            waiting: VecDeque::new(),
             granted: 0,
             granted_read_at: now,
             echoed_at: Time(0),
@@ -42,14 +47,21 @@ impl Record {
     /// A beat was read.
     pub(super) fn heard(&mut self, beat: u64, now: Time) {
         if self.beat.replace(beat).is_some_and(|known| known != beat) {
-            (self.newest, self.read_at) = (beat, now);
+            self.read_at = now;
+            self.waiting.push_back((beat, now));
+            if self.waiting.len() > WAITING {
+                self.waiting.pop_front();
+            }
         }
     }
 
-    /// Grants the newest beat, if there is evidence of the office from about when it was read.
+    /// Grants the newest beat for which there is evidence of the office from about when it was read.
     pub(super) fn grant(&mut self, evidence: Time, terms: &Terms) {
-        if self.newest != 0 && evidence + terms.age() >= self.read_at {
-            (self.granted, self.granted_read_at) = (self.newest, self.read_at);
+        while let Some((beat, read_at)) = self.waiting.front().copied()
+            && read_at <= evidence + terms.age()
+        {
+            (self.granted, self.granted_read_at) = (beat, read_at);
+            self.waiting.pop_front();
         }
     }
 

@@ -3,11 +3,15 @@
 mod etcd;
 mod file;
 mod memory;
+mod reader;
 mod threaded;
+mod url;
 
 pub use etcd::EtcdStore;
 pub use file::FileStore;
 pub use memory::MemoryStore;
+pub(crate) use reader::Reader;
+pub use url::open;
 
 use std::future::Future;
 use std::pin::Pin;

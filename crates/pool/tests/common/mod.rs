@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 /// An etcd process on loopback, with its data in a directory that goes with it.
-pub struct Etcd {
+pub(crate) struct Etcd {
     child: Option<Child>,
     directory: std::path::PathBuf,
     ports: [u16; 2],
@@ -12,7 +12,7 @@ pub struct Etcd {
 
 impl Etcd {
     /// `None`, with a printed reason, where there is no etcd.
-    pub fn start(name: &str) -> Option<Self> {
+    pub(crate) fn start(name: &str) -> Option<Self> {
         let directory =
             std::env::temp_dir().join(format!("farside-etcd-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&directory);
@@ -26,7 +26,7 @@ impl Etcd {
     }
 
     /// Starts it, again if need be, and waits until it is ready.
-    pub fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         let [client, peer] = self.ports.map(|port| format!("http://127.0.0.1:{port}"));
         let mut child = Command::new("etcd")
             .arg("--data-dir")
@@ -49,7 +49,7 @@ impl Etcd {
     }
 
     /// Ends it with SIGKILL; its data stay.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
@@ -57,7 +57,7 @@ impl Etcd {
     }
 
     /// HOST:PORT for clients.
-    pub fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.ports[0])
     }
 }
@@ -69,7 +69,7 @@ impl Drop for Etcd {
     }
 }
 
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("bound").port()
 }

@@ -137,7 +137,7 @@ impl Shared {
                 let asking = async move { keeper.ask(&*store, &node.0.to_string()).await };
                 means.worker.spawn(asking).detach();
             }
-            let why = keeper.keep(&*means.store, |_| {}).await;
+            let why = keeper.keep(&means.store, |_| {}).await;
             // Whoever still reads or writes this life gets errors from now on.
             if let Some(sim) = shared.sim.upgrade() {
                 sim.kill_node(node);

@@ -1,6 +1,7 @@
 //! A memory node: one thread that owns memory and serves connections.
 
 mod connection;
+mod pace;
 mod requests;
 mod serve;
 
@@ -105,6 +106,7 @@ pub(crate) trait SideDoor: std::fmt::Debug + Send {
 #[derive(Clone, Debug)]
 pub struct Stop {
     asked: Arc<AtomicBool>,
+    flag: Option<Arc<AtomicBool>>,
     wake: Arc<OwnedFd>,
 }
 
@@ -113,7 +115,12 @@ impl Stop {
     pub fn new() -> Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| FabricError::setup("making an eventfd", e))?;
-        Ok(Stop { asked: Arc::default(), wake: Arc::new(wake) })
+        Ok(Stop { asked: Arc::default(), flag: None, wake: Arc::new(wake) })
+    }
+
+    /// One that also listens to a flag of the caller's, such as a signal handler sets.
+    pub fn with_flag(flag: Arc<AtomicBool>) -> Result<Self> {
+        Ok(Stop { flag: Some(flag), ..Self::new()? })
     }
 
     /// Asks the node to end.
@@ -122,13 +129,9 @@ impl Stop {
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 
-    /// The flag itself, for a signal handler. The node looks at it when a signal interrupts it.
-    pub fn flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.asked)
-    }
-
     fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Acquire)
+        let flagged = |flag: &Arc<AtomicBool>| flag.load(Ordering::Acquire);
+        self.asked.load(Ordering::Acquire) || self.flag.as_ref().is_some_and(flagged)
     }
 }
 

@@ -12,16 +12,14 @@ use super::super::stream::Look;
 use super::super::tls::Channel;
 use super::super::wire::{MAX_BODY, Malformed};
 use super::connection::{Connection, Stage, Watch};
+use super::pace::Pace;
 use super::{Limits, Node, NodeEvent, Stop};
 use crate::{FabricError, Result};
 
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 
-/// How long after the last work the thread goes on looking without sleeping.
-const SPIN: Duration = Duration::from_micros(300);
-
-/// How long it does so without giving its core to others.
+/// How long it looks for work without giving its core to others.
 const YIELD: Duration = Duration::from_micros(30);
 
 /// How many turns share one reading of the clock while there is work.
@@ -82,8 +80,9 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
         let mut now = Instant::now();
         let mut last_work = now;
         let mut turns = 0u32;
+        let mut pace = Pace::default();
         while !self.stop.is_asked() {
-            let spinning = now - last_work < SPIN;
+            let spinning = now - last_work < pace.spin();
             let mut worked = spinning && self.serve_hot(now);
             turns = turns.wrapping_add(1);
             // While hot connections keep this thread busy, the kernel and the clock are asked now and
@@ -101,6 +100,7 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
                 now = Instant::now();
             }
             if worked {
+                pace.note(now - last_work);
                 last_work = now;
             } else if spinning && now - last_work > YIELD {
                 // With more threads than cores the clients may need ours.

@@ -1,11 +1,15 @@
 //! `farside node`: a memory node.
 
+mod membership;
+
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use farside_fabric::rdma;
 use farside_fabric::tcp::{Node, NodeEvent, NodeOptions, NodeTls, Secret, Stop};
@@ -55,6 +59,19 @@ pub(crate) struct NodeArgs {
     #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     max_connections: u32,
 
+    /// Belong to the pool whose configuration is there (etcd:HOST:PORT,…/NAME or file:PATH); if there is
+    /// none, found it
+    #[arg(long, value_name = "URL")]
+    config_store: Option<String>,
+
+    /// Where clients and other members reach this node [default: where it listens]
+    #[arg(long, value_name = "HOST:PORT", requires = "config_store")]
+    advertise: Option<String>,
+
+    /// How long a lease is, in milliseconds, if this node founds the pool
+    #[arg(long, default_value_t = 100, requires = "config_store", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    lease: u64,
+
     /// Log each connection, and not only what was refused
     #[arg(long)]
     verbose: bool,
@@ -102,29 +119,64 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
         _ => None,
     };
     check_memory(args.memory)?;
-    let options = NodeOptions {
-        listen,
-        memory_bytes: args.memory,
-        huge_pages: args.huge_pages,
-        secret,
-        tls,
-        max_connections: args.max_connections as usize,
-        ..NodeOptions::default()
-    };
-    let node = match args.fabric {
-        Network::Tcp => Node::bind(options)?,
-        Network::Rdma => rdma::open_node(options, &args.rdma.options())?,
-    };
-    let stop = Stop::new()?;
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, stop.flag()).context("catching signals")?;
+    if args.config_store.is_some() {
+        ensure!(
+            args.fabric == Network::Tcp,
+            "--config-store works with --fabric tcp only, for now"
+        );
+        ensure!(
+            tls.is_none(),
+            "--tls-cert together with --config-store is not possible yet: members would not know whom to believe"
+        );
+        ensure!(
+            args.memory > 2 * farside_pool::CONTROL_BYTES,
+            "--memory {}: a member of a pool needs more than {} bytes",
+            args.memory,
+            2 * farside_pool::CONTROL_BYTES
+        );
+        // Before anything starts: a wrong URL is wrong at once.
+        farside_pool::store::open(args.config_store.as_deref().unwrap_or_default(), STORE_TIMEOUT)
+            .map_err(|why| anyhow!("--config-store {why}"))?;
     }
-    println!("listening on {}", node.address()?);
+    let stopped = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stopped)).context("catching signals")?;
+    }
+    let (mut listen, mut announced) = (listen, false);
     let start = Instant::now();
-    node.run(&stop, |event| log(start, args.verbose, &event))?;
+    // Each turn is a life of the node: one that was put out of its pool begins another, empty.
+    loop {
+        let options = NodeOptions {
+            listen,
+            memory_bytes: args.memory,
+            huge_pages: args.huge_pages,
+            secret: secret.clone(),
+            tls: tls.clone(),
+            max_connections: args.max_connections as usize,
+            ..NodeOptions::default()
+        };
+        let node = match args.fabric {
+            Network::Tcp => Node::bind(options)?,
+            Network::Rdma => rdma::open_node(options, &args.rdma.options())?,
+        };
+        if !std::mem::replace(&mut announced, true) {
+            println!("listening on {}", node.address()?);
+        }
+        listen = node.address()?;
+        let stop = Stop::with_flag(Arc::clone(&stopped))?;
+        let membership = membership::Membership::start(args, listen, &secret, start, &stop)?;
+        node.run(&stop, |event| log(start, args.verbose, &event))?;
+        if stopped.load(Ordering::Acquire) {
+            break;
+        }
+        membership.map(membership::Membership::finish).transpose()?;
+    }
     eprintln!("farside node: stopped");
     Ok(ExitCode::SUCCESS)
 }
+
+/// How long a request to the config store may take.
+pub(crate) const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn resolve(text: &str) -> Result<SocketAddr> {
     let mut found = text

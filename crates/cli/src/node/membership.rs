@@ -1,0 +1,70 @@
+//! A node's membership in a pool, on a thread beside the node's own.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use farside_fabric::Worker;
+use farside_fabric::tcp::{Options, Secret, Stop};
+use farside_pool::{Host, HostEvent, Lapsed, Terms, store};
+
+use super::{NodeArgs, STORE_TIMEOUT};
+
+/// One life of the node in the pool. When that is over, the node is stopped.
+pub(super) struct Membership {
+    thread: JoinHandle<Result<()>>,
+}
+
+impl Membership {
+    /// `None` for a node that belongs to no pool.
+    pub(super) fn start(
+        args: &NodeArgs,
+        listen: SocketAddr,
+        secret: &Option<Secret>,
+        start: Instant,
+        stop: &Stop,
+    ) -> Result<Option<Self>> {
+        let Some(url) = args.config_store.clone() else { return Ok(None) };
+        let address = args.advertise.clone().unwrap_or_else(|| listen.to_string());
+        let terms = Terms::new(Duration::from_millis(args.lease));
+        let options = Options { secret: secret.clone(), ..Options::default() };
+        let stop = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let worker = Worker::patient(u64::from(std::process::id()));
+            let store = store::open(&url, STORE_TIMEOUT).map_err(|why| anyhow!(why))?;
+            let host = Rc::new(Host { address, store, options, terms });
+            let tell = Rc::new(move |event| log(start, &event));
+            let ended = worker.block_on(host.run(&worker, tell));
+            stop.stop();
+            let at = start.elapsed().as_secs_f64();
+            match ended? {
+                Lapsed::PutOut => {
+                    eprintln!("{at:10.3}  put out of the pool; beginning again with empty memory");
+                }
+                Lapsed::NodeGone => eprintln!("{at:10.3}  the node does not answer its keeper"),
+            }
+            Ok(())
+        });
+        Ok(Some(Membership { thread }))
+    }
+
+    /// Waits for its end, after the node was stopped by it.
+    pub(super) fn finish(self) -> Result<()> {
+        self.thread.join().map_err(|_| anyhow!("the membership ended in a panic"))?
+    }
+}
+
+fn log(start: Instant, event: &HostEvent) {
+    let at = start.elapsed().as_secs_f64();
+    match event {
+        HostEvent::Founded => eprintln!("{at:10.3}  founded the pool"),
+        HostEvent::Joined => eprintln!("{at:10.3}  joined the pool"),
+        HostEvent::SessionLost => eprintln!("{at:10.3}  its session was put out; joining again"),
+        HostEvent::Heard(true) => eprintln!("{at:10.3}  a manager is heard again"),
+        HostEvent::Heard(false) => eprintln!("{at:10.3}  no manager is heard; asking the store"),
+        HostEvent::Store(error) => eprintln!("{at:10.3}  {error}"),
+        _ => {}
+    }
+}

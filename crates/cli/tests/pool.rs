@@ -1,0 +1,240 @@
+//! A pool of real processes over TCP with a real etcd: nodes are killed, stopped and cut off.
+
+#[path = "../../pool/tests/common/mod.rs"]
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::Etcd;
+use farside_fabric::tcp::Options;
+use farside_fabric::{ClientId, Worker};
+use farside_pool::store::{self, EtcdStore};
+use farside_pool::{
+    Config, ConfigStore, Connect, Means, Member, Petition, RegionId, TcpConnect, View,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+const LEASE: Duration = Duration::from_millis(10);
+
+/// No step takes longer.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A node process, killed when dropped.
+struct NodeProcess {
+    child: Child,
+    address: String,
+}
+
+impl NodeProcess {
+    fn start(store: &str, listen: &str) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_farside"))
+            .args(["node", "--memory", "16MiB", "--listen", listen, "--config-store", store])
+            .args(["--lease", &LEASE.as_millis().to_string()])
+            .stdout(Stdio::piped())
+            .stderr(if std::env::var_os("VERBOSE").is_some() {
+                Stdio::inherit()
+            } else {
+                Stdio::null()
+            })
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on ").expect("an address").to_owned();
+        NodeProcess { child, address }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), signal).unwrap();
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Cluster {
+    etcd: Etcd,
+    url: String,
+    nodes: Vec<NodeProcess>,
+    view: Arc<Mutex<Arc<View>>>,
+    clock: Worker,
+    store: EtcdStore,
+}
+
+impl Cluster {
+    /// Three nodes, and a session of this process that watches.
+    fn start(name: &str) -> Option<Self> {
+        let etcd = Etcd::start(name)?;
+        let url = format!("etcd:{}/{name}", etcd.address());
+        let nodes = (0..3).map(|_| NodeProcess::start(&url, "127.0.0.1:0")).collect();
+        let view = watch(&url);
+        let store = EtcdStore::new(vec![etcd.address()], name, Duration::from_secs(2));
+        let cluster = Cluster { etcd, url, nodes, view, clock: Worker::new(1), store };
+        cluster.wait_for("three members", |config| config.nodes.len() == 3);
+        Some(cluster)
+    }
+
+    /// What the session of this process knows.
+    fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view.lock().unwrap())
+    }
+
+    fn wait_for(&self, what: &str, is: impl Fn(&Config) -> bool) {
+        self.wait_until(what, || is(&self.view().config()) && self.may_act());
+    }
+
+    fn wait_until(&self, what: &str, is: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !is() {
+            assert!(start.elapsed() < LIMIT, "{what}: not reached; {:?}", self.view());
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    fn may_act(&self) -> bool {
+        self.view().permit(self.clock.now()).is_some()
+    }
+
+    /// A region with a copy on every node; returns which process has its primary.
+    fn add_region(&self) -> (RegionId, usize) {
+        let number = self.view().config().regions.len() as u16;
+        let petition = Petition::Region { number, bytes: 4096, copies: 3 };
+        let key = format!("region-{number}");
+        self.clock.block_on(self.store.petition(&key, &petition.encode())).unwrap();
+        self.wait_for("a new region", |config| config.regions.len() > usize::from(number));
+        let region = RegionId(number);
+        (region, self.primary(region).unwrap())
+    }
+
+    /// The process with the primary of a region.
+    fn primary(&self, region: RegionId) -> Option<usize> {
+        let config = self.view().config();
+        let replica = config.region(region)?.replicas.first()?;
+        let address = &config.node(replica.node)?.address;
+        self.nodes.iter().position(|node| node.address == *address)
+    }
+
+    /// How long it takes until another primary is in force, after what `strike` does to the node.
+    fn failover(&self, strike: impl FnOnce(&NodeProcess)) -> (Duration, usize) {
+        let (region, victim) = self.add_region();
+        std::thread::sleep(3 * LEASE);
+        let start = Instant::now();
+        strike(&self.nodes[victim]);
+        self.wait_until("another primary", || {
+            self.primary(region).is_some_and(|now| now != victim) && self.may_act()
+        });
+        (start.elapsed(), victim)
+    }
+
+    fn restart(&mut self, number: usize) {
+        let address = self.nodes[number].address.clone();
+        self.nodes[number].child.kill().unwrap();
+        self.nodes[number].child.wait().unwrap();
+        self.nodes[number] = NodeProcess::start(&self.url, &address);
+        self.wait_for("three members again", |config| config.nodes.len() == 3);
+    }
+}
+
+/// A session of this process, on a thread of its own; another one, if it is put out.
+fn watch(url: &str) -> Arc<Mutex<Arc<View>>> {
+    let (url, (tell, told)) = (url.to_owned(), std::sync::mpsc::channel());
+    std::thread::spawn(move || {
+        let worker = Worker::patient(7);
+        let mut shared: Option<Arc<Mutex<Arc<View>>>> = None;
+        for life in 1.. {
+            let store = store::open(&url, Duration::from_secs(2)).unwrap();
+            let client = ClientId(u64::from(std::process::id()) << 32 | life);
+            let connect: Rc<dyn Connect> =
+                Rc::new(TcpConnect::new(client, Options::default(), 4 * LEASE));
+            let means = Means { worker: worker.clone(), client, store, connect };
+            worker.block_on(async {
+                let member = Member::join(means).await.unwrap();
+                match &shared {
+                    Some(shared) => *shared.lock().unwrap() = member.view(),
+                    None => {
+                        let made = Arc::new(Mutex::new(member.view()));
+                        tell.send(Arc::clone(&made)).unwrap();
+                        shared = Some(made);
+                    }
+                }
+                member.run().await
+            });
+            println!("the session was put out");
+        }
+    });
+    told.recv_timeout(LIMIT).expect("a session")
+}
+
+fn tries() -> usize {
+    std::env::var("FARSIDE_TRIES").ok().and_then(|tries| tries.parse().ok()).unwrap_or(2)
+}
+
+fn report(what: &str, mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    let median = times[times.len() / 2];
+    println!("{what}: median {median:.1?} of {}, all {times:.1?}", times.len());
+    median
+}
+
+/// How often, and for how long, a session without any fault may not act: that is the machine's part.
+fn control(cluster: &Cluster) {
+    let (start, mut longest, mut since) = (Instant::now(), Duration::ZERO, None);
+    while start.elapsed() < Duration::from_secs(2) {
+        match cluster.may_act() {
+            true => since = None,
+            false => {
+                longest = longest.max(since.get_or_insert_with(Instant::now).elapsed());
+            }
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    println!("control: without faults a session may not act for {longest:.1?} at most");
+}
+
+/// `FARSIDE_TRIES=20 cargo test --release -p farside-cli --test pool -- --nocapture` measures.
+#[test]
+fn another_primary_is_in_force_soon_after_a_node_fails() {
+    let Some(mut cluster) = Cluster::start("failover") else { return };
+    control(&cluster);
+    let mut killed = Vec::new();
+    for _ in 0..tries() {
+        let (time, victim) = cluster.failover(|node| node.signal(Signal::KILL));
+        killed.push(time);
+        cluster.restart(victim);
+    }
+    let mut stopped = Vec::new();
+    for _ in 0..tries() {
+        let (time, victim) = cluster.failover(|node| node.signal(Signal::STOP));
+        stopped.push(time);
+        cluster.nodes[victim].signal(Signal::CONT);
+        // It finds that it was put out, and begins again by itself.
+        cluster.wait_for("three members again", |config| config.nodes.len() == 3);
+    }
+    report("kill -9", killed);
+    report("SIGSTOP", stopped);
+}
+
+/// etcd dies and comes back: who has a lease goes on for a while, and all is well again by itself.
+#[test]
+fn an_etcd_that_dies_and_returns_is_survived() {
+    let Some(mut cluster) = Cluster::start("etcd-dies") else { return };
+    let epoch = cluster.view().epoch();
+    cluster.etcd.kill();
+    std::thread::sleep(30 * LEASE);
+    assert!(cluster.may_act(), "echoes suffice for a while");
+    std::thread::sleep(100 * LEASE);
+    assert!(!cluster.may_act(), "without the store nobody can know that there is no other manager");
+    cluster.etcd.run();
+    cluster.wait_for("leases again", |_| true);
+    assert_eq!(cluster.view().config().nodes.len(), 3);
+    println!("epoch {epoch}, then {}", cluster.view().epoch());
+    cluster.add_region();
+}

@@ -1,0 +1,123 @@
+//! A memory node as a member of a pool: its keeper, and a session that can manage.
+
+use std::rc::Rc;
+
+use farside_fabric::tcp::Options;
+use farside_fabric::{ClientId, FabricError, Worker};
+
+use crate::config::Node;
+use crate::keeper::{Keeper, Lapsed};
+use crate::links::Connect;
+use crate::member::{Ended, Means, Member};
+use crate::store::{ConfigStore, StoreError};
+use crate::tcp::TcpConnect;
+use crate::terms::Terms;
+
+/// What happens to a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum HostEvent {
+    /// There was no pool: this node has founded it.
+    Founded,
+    /// Its session belongs to the pool.
+    Joined,
+    /// Its session was put out, and begins again.
+    SessionLost,
+    /// No manager is heard any more, or again.
+    Heard(bool),
+    /// Something is wrong with the store.
+    Store(StoreError),
+}
+
+/// A node that is reached over TCP, in one of its lives.
+pub struct Host {
+    /// Where others reach the node.
+    pub address: String,
+    /// Where the configuration is.
+    pub store: Rc<dyn ConfigStore>,
+    /// How nodes are connected to.
+    pub options: Options,
+    /// For a pool that this one founds.
+    pub terms: Terms,
+}
+
+/// An id that nobody else has.
+fn fresh_id() -> Result<u64, FabricError> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(|e| {
+        FabricError::Setup { what: "asking for randomness".into(), why: e.to_string() }
+    })?;
+    Ok(u64::from_le_bytes(bytes) | 1)
+}
+
+impl Host {
+    fn means(&self, worker: &Worker) -> Result<Means, FabricError> {
+        let client = ClientId(fresh_id()?);
+        let timeout = 4 * self.terms.lease;
+        let connect: Rc<dyn Connect> =
+            Rc::new(TcpConnect::new(client, self.options.clone(), timeout));
+        Ok(Means { worker: worker.clone(), client, store: Rc::clone(&self.store), connect })
+    }
+
+    /// Keeps the node until it is put out, or does not answer any more.
+    pub async fn run(
+        self: Rc<Self>,
+        worker: &Worker,
+        tell: Rc<dyn Fn(HostEvent)>,
+    ) -> Result<Lapsed, FabricError> {
+        let means = self.means(worker)?;
+        let incarnation = fresh_id()?;
+        let address = self.address.clone();
+        let node = Node { id: 0, incarnation, address, draining: false };
+        let queue = means.connect.connect(worker, &node).await?;
+        let keeper = Rc::new(Keeper::format(worker, queue, self.terms, incarnation).await?);
+        let managing = Rc::clone(&self).manage(worker.clone(), incarnation, Rc::clone(&tell));
+        let _session = worker.spawn(managing);
+        let asking = {
+            let (keeper, host) = (Rc::clone(&keeper), Rc::clone(&self));
+            async move { keeper.ask(&*host.store, &host.address).await }
+        };
+        let _asking = worker.spawn(asking);
+        Ok(keeper.keep(&self.store, |heard| tell(HostEvent::Heard(heard))).await)
+    }
+
+    /// Has a session in the pool, again and again.
+    async fn manage(self: Rc<Self>, worker: Worker, incarnation: u64, tell: Rc<dyn Fn(HostEvent)>) {
+        loop {
+            match self.session(&worker, incarnation, &*tell).await {
+                Ok(Ended::PutOut) => tell(HostEvent::SessionLost),
+                Ok(Ended::Foreign(why)) => tell(HostEvent::Store(StoreError::Foreign(why))),
+                Err(error) => {
+                    tell(HostEvent::Store(error));
+                    worker.sleep(100 * self.terms.lease).await;
+                }
+            }
+        }
+    }
+
+    async fn session(
+        &self,
+        worker: &Worker,
+        incarnation: u64,
+        tell: &dyn Fn(HostEvent),
+    ) -> Result<Ended, StoreError> {
+        let means = || self.means(worker).map_err(|e| StoreError::Unreachable(e.to_string()));
+        let myself = [(self.address.clone(), incarnation)];
+        let founded = Member::found(means()?, self.terms, &myself, &[]).await?;
+        let member = match founded {
+            Some(member) => {
+                tell(HostEvent::Founded);
+                member
+            }
+            None => Member::join(means()?).await?,
+        };
+        tell(HostEvent::Joined);
+        Ok(member.run().await)
+    }
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").field("address", &self.address).finish_non_exhaustive()
+    }
+}
