@@ -7,6 +7,7 @@ mod fabric_arg;
 mod node;
 mod rdma_args;
 mod sim;
+mod status;
 
 use std::process::ExitCode;
 
@@ -31,6 +32,8 @@ enum Command {
     Node(Box<node::NodeArgs>),
     /// Run simulated clusters under faults, seed by seed, and check what happened
     Sim(Box<sim::SimArgs>),
+    /// Look at a pool: its members, regions and leases
+    Status(status::StatusArgs),
     /// Check this machine for each fabric, and say what to do where something is missing
     Doctor(doctor::DoctorArgs),
     /// One client process of a benchmark; started by `farside bench`
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Command::BenchClient(args) => bench::run_client(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Node(args) => node::run(&args),
     };
     match outcome {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::Etcd;
+use farside_conformance::other_host::OtherHost;
 use farside_fabric::tcp::Options;
 use farside_fabric::{ClientId, Worker};
 use farside_pool::store::{self, EtcdStore};
@@ -30,9 +31,14 @@ struct NodeProcess {
 }
 
 impl NodeProcess {
-    fn start(store: &str, listen: &str) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_farside"))
+    /// Started by `prefix`, if there is one, such as `ip netns exec NAME`.
+    fn start(prefix: &[String], store: &str, listen: &str) -> Self {
+        let program = env!("CARGO_BIN_EXE_farside").to_owned();
+        let command: Vec<String> = prefix.iter().cloned().chain([program]).collect();
+        let mut child = Command::new(&command[0])
+            .args(&command[1..])
             .args(["node", "--memory", "16MiB", "--listen", listen, "--config-store", store])
+            .arg("--trust-network")
             .args(["--lease", &LEASE.as_millis().to_string()])
             .stdout(Stdio::piped())
             .stderr(if std::env::var_os("VERBOSE").is_some() {
@@ -72,9 +78,19 @@ struct Cluster {
 impl Cluster {
     /// Three nodes, and a session of this process that watches.
     fn start(name: &str) -> Option<Self> {
-        let etcd = Etcd::start(name)?;
+        Self::start_with(name, None)
+    }
+
+    /// The same, with the last node on another host.
+    fn start_with(name: &str, other: Option<&OtherHost>) -> Option<Self> {
+        let etcd = Etcd::start(name, other.map(|other| other.mine))?;
         let url = format!("etcd:{}/{name}", etcd.address());
-        let nodes = (0..3).map(|_| NodeProcess::start(&url, "127.0.0.1:0")).collect();
+        let here = other.map_or("127.0.0.1:0".into(), |other| format!("{}:0", other.mine));
+        let mut nodes: Vec<_> = (0..2).map(|_| NodeProcess::start(&[], &url, &here)).collect();
+        nodes.push(match other {
+            None => NodeProcess::start(&[], &url, &here),
+            Some(other) => NodeProcess::start(&other.prefix(), &url, &format!("{}:0", other.there)),
+        });
         let view = watch(&url);
         let store = EtcdStore::new(vec![etcd.address()], name, Duration::from_secs(2));
         let cluster = Cluster { etcd, url, nodes, view, clock: Worker::new(1), store };
@@ -105,6 +121,7 @@ impl Cluster {
 
     /// A region with a copy on every node; returns which process has its primary.
     fn add_region(&self) -> (RegionId, usize) {
+        self.wait_for("three members", |config| config.nodes.len() == 3);
         let number = self.view().config().regions.len() as u16;
         let petition = Petition::Region { number, bytes: 4096, copies: 3 };
         let key = format!("region-{number}");
@@ -138,7 +155,7 @@ impl Cluster {
         let address = self.nodes[number].address.clone();
         self.nodes[number].child.kill().unwrap();
         self.nodes[number].child.wait().unwrap();
-        self.nodes[number] = NodeProcess::start(&self.url, &address);
+        self.nodes[number] = NodeProcess::start(&[], &self.url, &address);
         self.wait_for("three members again", |config| config.nodes.len() == 3);
     }
 }
@@ -199,6 +216,29 @@ fn control(cluster: &Cluster) {
     println!("control: without faults a session may not act for {longest:.1?} at most");
 }
 
+#[test]
+fn the_status_of_a_pool_is_told() {
+    let Some(cluster) = Cluster::start("status") else { return };
+    cluster.add_region();
+    std::thread::sleep(20 * LEASE);
+    let status = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
+        command.args(["status", "--connect", &cluster.url]).args(args).output().unwrap()
+    };
+    let report: serde_json::Value = serde_json::from_slice(&status(&["--json"]).stdout).unwrap();
+    assert_eq!(report["members"].as_array().unwrap().len(), 3, "{report}");
+    assert_eq!(report["regions"].as_array().unwrap().len(), 1, "{report}");
+    assert!(report["epoch"].as_u64().unwrap() > 1 && report["managed"] == true, "{report}");
+    let text = String::from_utf8(status(&[]).stdout).unwrap();
+    assert!(text.contains("manages") && text.contains("(home)"), "{text}");
+    let none = Command::new(env!("CARGO_BIN_EXE_farside"))
+        .args(["status", "--connect", &format!("etcd:{}/other", cluster.etcd.address())])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(none.stderr).unwrap();
+    assert!(none.status.code() == Some(2) && said.contains("there is no pool"), "{said}");
+}
+
 /// `FARSIDE_TRIES=20 cargo test --release -p farside-cli --test pool -- --nocapture` measures.
 #[test]
 fn another_primary_is_in_force_soon_after_a_node_fails() {
@@ -220,6 +260,40 @@ fn another_primary_is_in_force_soon_after_a_node_fails() {
     }
     report("kill -9", killed);
     report("SIGSTOP", stopped);
+}
+
+/// A node is cut off by the network, which swallows all packets: another primary is in force soon, the node
+/// notices that it was put out when it can, and comes back empty, as a new member.
+#[test]
+fn a_node_that_was_cut_off_comes_back_as_an_empty_member() {
+    let Some(other) = OtherHost::new(7) else { return };
+    let Some(cluster) = Cluster::start_with("cut-off", Some(&other)) else { return };
+    let far = cluster.nodes[2].address.clone();
+    let member = |config: &Config| config.nodes.iter().find(|node| node.address == far).cloned();
+    let mut times = Vec::new();
+    while times.len() < tries() {
+        let (region, victim) = cluster.add_region();
+        if victim != 2 {
+            continue;
+        }
+        let before = member(&cluster.view().config()).expect("a member");
+        std::thread::sleep(3 * LEASE);
+        let start = Instant::now();
+        other.cut(true);
+        cluster.wait_until("another primary", || {
+            cluster.primary(region).is_some_and(|now| now != victim) && cluster.may_act()
+        });
+        times.push(start.elapsed());
+        std::thread::sleep(30 * LEASE);
+        other.cut(false);
+        cluster.wait_for("three members again", |config| config.nodes.len() == 3);
+        let after = member(&cluster.view().config()).expect("a member again");
+        assert_ne!(before.incarnation, after.incarnation, "it is another life");
+        let config = cluster.view().config();
+        let copies = &config.region(region).unwrap().replicas;
+        assert!(copies.iter().all(|copy| copy.node != after.id), "it has nothing of the region");
+    }
+    report("packets dropped", times);
 }
 
 /// etcd dies and comes back: who has a lease goes on for a while, and all is well again by itself.

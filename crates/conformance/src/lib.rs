@@ -8,6 +8,7 @@ pub mod actor;
 pub mod bed;
 pub mod beds;
 pub mod cases;
+pub mod other_host;
 
 pub use actor::{Job, Role};
 pub use bed::{Actor, Bed, Ended};

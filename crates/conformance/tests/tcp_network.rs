@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use farside_conformance::beds::{self, TcpBed};
+use farside_conformance::other_host::{OtherHost, ip};
 use farside_conformance::{cases, run};
 use farside_fabric::tcp::{Client, Options};
 use farside_fabric::{ClientId, FabricError, NodeId, Queue, Result, Worker};
@@ -105,56 +106,6 @@ fn a_stopped_node_is_an_error_within_the_timeout() {
     let before = worker.block_on(add(&worker, &queue)).unwrap();
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(worker.block_on(add(&worker, &queue)), Ok(before + 1));
-}
-
-/// Two hosts: this one, and a network namespace at the other end of a veth pair. Both go when this is
-/// dropped.
-struct OtherHost {
-    name: String,
-    here: String,
-    there: std::net::IpAddr,
-}
-
-impl OtherHost {
-    /// `None`, with a printed reason, where such a thing cannot be made.
-    fn new(number: u8) -> Option<Self> {
-        let id = std::process::id() % 10_000 * 10 + u32::from(number);
-        let (name, here) = (format!("farside-{id}"), format!("fs{id}"));
-        let (third, fourth) = ((id / 60 % 250) as u8, (id % 60 * 4) as u8);
-        let mine = std::net::Ipv4Addr::new(10, 219, third, fourth + 1);
-        let there = std::net::Ipv4Addr::new(10, 219, third, fourth + 2);
-        let host = OtherHost { name, here, there: there.into() };
-        let OtherHost { name, here, .. } = &host;
-        let peer = format!("{here}p");
-        let made = ip(&["netns", "add", name])
-            && ip(&["link", "add", here, "type", "veth", "peer", "name", &peer, "netns", name])
-            && ip(&["addr", "add", &format!("{mine}/30"), "dev", here])
-            && ip(&["link", "set", here, "up"])
-            && ip(&["-n", name, "addr", "add", &format!("{there}/30"), "dev", &peer])
-            && ip(&["-n", name, "link", "set", &peer, "up"])
-            && ip(&["-n", name, "link", "set", "lo", "up"]);
-        if !made {
-            println!("skipped: network namespaces need root and the package iproute2");
-        }
-        made.then_some(host)
-    }
-
-    fn prefix(&self) -> Vec<String> {
-        ["ip", "netns", "exec", &self.name].map(String::from).to_vec()
-    }
-}
-
-impl Drop for OtherHost {
-    fn drop(&mut self) {
-        ip(&["link", "del", &self.here]);
-        ip(&["netns", "del", &self.name]);
-    }
-}
-
-fn ip(args: &[&str]) -> bool {
-    let run =
-        std::process::Command::new("ip").args(args).stderr(std::process::Stdio::null()).status();
-    run.is_ok_and(|status| status.success())
 }
 
 #[test]

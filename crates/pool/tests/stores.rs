@@ -57,7 +57,7 @@ fn all_stores_behave_alike() {
     worker.block_on(behaves(&MemoryStore::default()));
     let directory = Directory::new("store");
     worker.block_on(behaves(&FileStore::new(&directory.0.join("pool"))));
-    if let Some(etcd) = Etcd::start("alike") {
+    if let Some(etcd) = Etcd::start("alike", None) {
         worker.block_on(behaves(&etcd_store(&etcd, "one")));
         worker.block_on(behaves(&etcd_store(&etcd, "two")));
     }
@@ -94,7 +94,7 @@ fn nobody_is_lost(open: impl Fn() -> Box<dyn ConfigStore> + Sync) {
 fn swaps_of_many_are_made_one_by_one() {
     let directory = Directory::new("swaps");
     nobody_is_lost(|| Box::new(FileStore::new(&directory.0.join("pool"))));
-    if let Some(etcd) = Etcd::start("swaps") {
+    if let Some(etcd) = Etcd::start("swaps", None) {
         nobody_is_lost(|| Box::new(etcd_store(&etcd, "swaps")));
     }
 }
@@ -160,7 +160,7 @@ fn another_server_is_not_taken_for_etcd() {
 /// It dies, and comes back: errors meanwhile, and what was there is there.
 #[test]
 fn an_etcd_that_comes_back_has_what_it_had() {
-    let Some(mut etcd) = Etcd::start("back") else { return };
+    let Some(mut etcd) = Etcd::start("back", None) else { return };
     let (worker, store) = (Worker::new(1), etcd_store(&etcd, "back"));
     assert_eq!(worker.block_on(store.swap(0, b"here")), Ok(true));
     etcd.kill();

@@ -8,15 +8,18 @@ pub(crate) struct Etcd {
     child: Option<Child>,
     directory: std::path::PathBuf,
     ports: [u16; 2],
+    /// Where it listens besides loopback.
+    host: Option<std::net::IpAddr>,
 }
 
 impl Etcd {
-    /// `None`, with a printed reason, where there is no etcd.
-    pub(crate) fn start(name: &str) -> Option<Self> {
+    /// Listening on loopback, and perhaps at another address of this host. `None`, with a printed reason,
+    /// where there is no etcd.
+    pub(crate) fn start(name: &str, host: Option<std::net::IpAddr>) -> Option<Self> {
         let directory =
             std::env::temp_dir().join(format!("farside-etcd-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&directory);
-        let mut etcd = Etcd { child: None, directory, ports: [free_port(), free_port()] };
+        let mut etcd = Etcd { child: None, directory, ports: [free_port(), free_port()], host };
         if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
             println!("skipped: etcd is not installed (package etcd-server)");
             return None;
@@ -28,10 +31,12 @@ impl Etcd {
     /// Starts it, again if need be, and waits until it is ready.
     pub(crate) fn run(&mut self) {
         let [client, peer] = self.ports.map(|port| format!("http://127.0.0.1:{port}"));
+        let elsewhere = self.host.map(|host| format!(",http://{host}:{}", self.ports[0]));
+        let listen = format!("{client}{}", elsewhere.unwrap_or_default());
         let mut child = Command::new("etcd")
             .arg("--data-dir")
             .arg(&self.directory)
-            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-client-urls", &listen, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &format!("default={peer}"), "--log-outputs", "stderr"])
             .stdout(Stdio::null())
@@ -58,7 +63,8 @@ impl Etcd {
 
     /// HOST:PORT for clients.
     pub(crate) fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.ports[0])
+        let host = self.host.unwrap_or(std::net::IpAddr::from([127, 0, 0, 1]));
+        format!("{host}:{}", self.ports[0])
     }
 }
 

@@ -1,0 +1,137 @@
+//! `farside status`: a pool from outside.
+
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+use farside_fabric::{ClientId, Worker};
+use farside_pool::{Condition, Connect, Inspection, TcpConnect, inspect, store};
+
+use crate::credentials::Credentials;
+use crate::node::STORE_TIMEOUT;
+
+/// Options of `farside status`.
+#[derive(Args)]
+pub(crate) struct StatusArgs {
+    /// Where the pool's configuration is: etcd:HOST:PORT,…/NAME or file:PATH
+    #[arg(long, value_name = "URL")]
+    connect: String,
+
+    #[command(flatten)]
+    credentials: Credentials,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `farside status`. A pool that is not well is exit status 1.
+pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
+    let store =
+        store::open(&args.connect, STORE_TIMEOUT).map_err(|why| anyhow!("--connect {why}"))?;
+    let worker = Worker::patient(1);
+    let client = ClientId(u64::from(std::process::id()) << 32 | 0x5747);
+    let options = args.credentials.options()?;
+    let connect: Rc<dyn Connect> =
+        Rc::new(TcpConnect::new(client, options, Duration::from_millis(500)));
+    let Some(found) = worker.block_on(inspect(&worker, &*store, &connect))? else {
+        bail!("{}: there is no pool; start a node with --config-store to found one", args.connect);
+    };
+    if args.json {
+        println!("{}", json(&found));
+    } else {
+        print(&found);
+    }
+    Ok(ExitCode::from(u8::from(!is_well(&found))))
+}
+
+fn is_well(found: &Inspection) -> bool {
+    let alive = found.nodes.values().all(|condition| *condition == Condition::Alive);
+    let whole = found.config.regions.iter().all(|region| !region.replicas.is_empty());
+    found.managed && alive && whole && found.counting == found.config.epoch
+}
+
+fn json(found: &Inspection) -> serde_json::Value {
+    let config = &found.config;
+    let role = |node: u16, number: usize| {
+        found.config.regions.iter().filter(move |region| {
+            region.replicas.iter().position(|replica| replica.node == node) == Some(number)
+        })
+    };
+    let members: Vec<_> = config
+        .nodes
+        .iter()
+        .map(|node| {
+            let copies = (1..config.nodes.len()).map(|number| role(node.id, number).count());
+            serde_json::json!({
+                "id": node.id, "address": node.address, "draining": node.draining,
+                "state": found.nodes.get(&node.id), "home": node.id == config.home,
+                "primaries": role(node.id, 0).count(), "copies": copies.sum::<usize>(),
+            })
+        })
+        .collect();
+    let leases: Vec<_> = config
+        .sessions
+        .iter()
+        .map(|session| {
+            let condition = found.sessions.get(&session.client);
+            serde_json::json!({
+                "client": format!("{:x}", session.client), "slot": session.slot,
+                "manages": session.client == config.manager,
+                "alive": condition.map(|condition| condition.alive),
+                "acknowledged": condition.map(|condition| condition.acknowledged),
+            })
+        })
+        .collect();
+    serde_json::json!({
+        "ok": is_well(found), "epoch": config.epoch, "counting": found.counting,
+        "managed": found.managed, "lease_ms": config.lease_ns as f64 / 1e6,
+        "members": members, "regions": config.regions, "leases": leases,
+        "repairs": config.fenced.len(), "petitions": found.petitions,
+    })
+}
+
+fn print(found: &Inspection) {
+    let config = &found.config;
+    let counts =
+        if found.counting == config.epoch { "which counts" } else { "which does not count yet" };
+    let managed = if found.managed { "managed" } else { "NOBODY MANAGES IT" };
+    println!(
+        "epoch {}, {counts}; {managed}; leases of {} ms",
+        config.epoch,
+        config.lease_ns / 1_000_000
+    );
+    println!("\nnode  state        primaries  copies  address");
+    for node in &config.nodes {
+        let on = |number: usize| {
+            let is = |replica: &farside_pool::Replica| replica.node == node.id;
+            config.regions.iter().filter(|r| r.replicas.iter().position(is) == Some(number)).count()
+        };
+        let copies: usize = (1..config.nodes.len()).map(on).sum();
+        let state = match found.nodes.get(&node.id) {
+            Some(Condition::Alive) if node.draining => "draining",
+            Some(Condition::Alive) => "alive",
+            Some(Condition::Silent) => "SILENT",
+            Some(Condition::Reborn) => "REBORN",
+            _ => "UNREACHABLE",
+        };
+        let home = if node.id == config.home { " (home)" } else { "" };
+        println!("{:<5} {state:<12} {:<10} {copies:<7} {}{home}", node.id, on(0), node.address);
+    }
+    println!("\nsession           state    acknowledged");
+    for session in &config.sessions {
+        let condition = found.sessions.get(&session.client);
+        let state = condition.map_or("unknown", |c| if c.alive { "alive" } else { "SILENT" });
+        let acknowledged = condition.map_or("?".into(), |c| c.acknowledged.to_string());
+        let manages = if session.client == config.manager { "  manages" } else { "" };
+        println!("{:016x}  {state:<8} {acknowledged}{manages}", session.client);
+    }
+    let lost = config.regions.iter().filter(|region| region.replicas.is_empty()).count();
+    println!(
+        "\n{} regions, {lost} of them lost; {} petitions wait",
+        config.regions.len(),
+        found.petitions
+    );
+}
