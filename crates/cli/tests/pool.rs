@@ -6,6 +6,7 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,13 @@ struct Cluster {
     view: Arc<Mutex<Arc<View>>>,
     clock: Worker,
     store: EtcdStore,
+    over: Arc<AtomicBool>,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Cluster {
@@ -91,9 +99,10 @@ impl Cluster {
             None => NodeProcess::start(&[], &url, &here),
             Some(other) => NodeProcess::start(&other.prefix(), &url, &format!("{}:0", other.there)),
         });
-        let view = watch(&url);
+        let over = Arc::new(AtomicBool::new(false));
+        let view = watch(&url, &over);
         let store = EtcdStore::new(vec![etcd.address()], name, Duration::from_secs(2));
-        let cluster = Cluster { etcd, url, nodes, view, clock: Worker::new(1), store };
+        let cluster = Cluster { etcd, url, nodes, view, clock: Worker::new(1), store, over };
         cluster.wait_for("three members", |config| config.nodes.len() == 3);
         Some(cluster)
     }
@@ -161,8 +170,9 @@ impl Cluster {
 }
 
 /// A session of this process, on a thread of its own; another one, if it is put out.
-fn watch(url: &str) -> Arc<Mutex<Arc<View>>> {
-    let (url, (tell, told)) = (url.to_owned(), std::sync::mpsc::channel());
+fn watch(url: &str, over: &Arc<AtomicBool>) -> Arc<Mutex<Arc<View>>> {
+    let (url, over) = (url.to_owned(), Arc::clone(over));
+    let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let worker = Worker::patient(7);
         let mut shared: Option<Arc<Mutex<Arc<View>>>> = None;
@@ -172,7 +182,7 @@ fn watch(url: &str) -> Arc<Mutex<Arc<View>>> {
             let connect: Rc<dyn Connect> =
                 Rc::new(TcpConnect::new(client, Options::default(), 4 * LEASE));
             let means = Means { worker: worker.clone(), client, store, connect };
-            worker.block_on(async {
+            let session = async {
                 let member = Member::join(means).await.unwrap();
                 match &shared {
                     Some(shared) => *shared.lock().unwrap() = member.view(),
@@ -183,7 +193,15 @@ fn watch(url: &str) -> Arc<Mutex<Arc<View>>> {
                     }
                 }
                 member.run().await
-            });
+            };
+            let mut session = std::pin::pin!(session);
+            worker.block_on(std::future::poll_fn(|cx| match over.load(Ordering::Relaxed) {
+                true => std::task::Poll::Ready(()),
+                false => session.as_mut().poll(cx).map(drop),
+            }));
+            if over.load(Ordering::Relaxed) {
+                return;
+            }
             println!("the session was put out");
         }
     });

@@ -83,7 +83,7 @@ impl Keeper {
                     return Lapsed::PutOut;
                 }
             }
-            self.worker.sleep(self.terms.tick()).await;
+            self.worker.sleep(self.terms.calm_tick()).await;
         }
         Lapsed::PutOut
     }

@@ -23,6 +23,9 @@ pub trait Connect {
     fn connect<'a>(&'a self, worker: &'a Worker, node: &'a Node) -> Connecting<'a>;
 }
 
+/// How much longer to wait after each attempt that failed.
+const RETRY: Duration = Duration::from_micros(100);
+
 /// The queues of one task or thread.
 pub struct Links {
     worker: Worker,
@@ -38,6 +41,8 @@ struct Link {
     queue: RefCell<Option<Queue>>,
     /// What was sent may be stuck: to be connected anew.
     stuck: Cell<bool>,
+    /// How often in a row it could not be connected.
+    failures: Cell<u32>,
     /// Those who wait while a task connects; `None` while no task does.
     waiting: RefCell<Option<Vec<Asked<()>>>>,
 }
@@ -117,7 +122,13 @@ async fn mend(worker: Worker, connect: Rc<dyn Connect>, link: Rc<Link>, node: No
         Some(queue) => queue.reconnect().await.ok().map(|()| queue),
         None => connect.connect(&worker, &node).await.ok(),
     };
+    if queue.is_none() {
+        // Trying costs something on both sides: less and less often.
+        link.failures.set((link.failures.get() + 1).min(50));
+        worker.sleep(link.failures.get() * RETRY).await;
+    }
     if let Some(queue) = queue {
+        link.failures.set(0);
         let good = !careful || is_the_same(&worker, &queue, &node).await;
         link.stuck.set(false);
         // One that leads into another life of the node is good for nothing.

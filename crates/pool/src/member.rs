@@ -210,7 +210,11 @@ impl Member {
             if lapsed && let Err(foreign) = self.look_around(&config, heard.is_some()).await {
                 return Ended::Foreign(foreign);
             }
-            self.means.worker.sleep(self.terms.tick()).await;
+            let now = self.means.worker.now();
+            let calm = heard.is_some_and(|heard| heard.announced == heard.counting)
+                && self.view.valid_until() > now + self.terms.lease / 2;
+            let tick = if calm { self.terms.calm_tick() } else { self.terms.tick() };
+            self.means.worker.sleep(tick).await;
         }
     }
 

@@ -33,9 +33,14 @@ impl Terms {
         Terms { lease }
     }
 
-    /// How often members and manager look.
+    /// How often members and manager look while something is going on.
     pub(crate) fn tick(&self) -> Duration {
         self.lease / 16
+    }
+
+    /// How often they look while all is well.
+    pub(crate) fn calm_tick(&self) -> Duration {
+        self.lease / 8
     }
 
     /// How long to wait for a node's answer before doing something else.

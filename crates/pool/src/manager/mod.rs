@@ -110,7 +110,17 @@ impl State {
     }
 
     async fn tick(&self) {
-        self.means.worker.sleep(self.terms.tick()).await;
+        let tick = if self.is_calm() { self.terms.calm_tick() } else { self.terms.tick() };
+        self.means.worker.sleep(tick).await;
+    }
+
+    /// Whether the newest configuration counts, and everybody was heard of late.
+    fn is_calm(&self) -> bool {
+        let now = self.now();
+        let heard = |record: &Record| record.was_heard(now, &self.terms);
+        self.counting.get() == self.config.borrow().epoch
+            && self.nodes.borrow().values().all(heard)
+            && self.sessions.borrow().values().all(heard)
     }
 
     /// Makes a record for every member, and forgets those of others.

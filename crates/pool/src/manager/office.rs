@@ -11,7 +11,12 @@ use crate::petition::Petition;
 pub(super) async fn hold(state: Rc<State>) {
     while !state.retired.get() {
         confirm(&state).await;
-        state.means.worker.sleep(2 * state.terms.tick()).await;
+        // Where the echoes of all sessions are evidence enough, the store is asked for petitions only.
+        let now = state.now();
+        let enough = now - state.evidence().min(now) < 2 * state.terms.age();
+        let pause =
+            if enough && state.is_calm() { state.terms.lease } else { 2 * state.terms.tick() };
+        state.means.worker.sleep(pause).await;
     }
 }
 

@@ -65,6 +65,11 @@ impl Record {
         }
     }
 
+    /// Whether it was heard of late.
+    pub(super) fn was_heard(&self, now: Time, terms: &Terms) -> bool {
+        now - self.read_at.min(now) < terms.lease / 4
+    }
+
     /// Whether nothing was heard of it for so long that it has no lease any more.
     pub(super) fn is_dead(&self, now: Time, terms: &Terms) -> bool {
         now - self.read_at.min(now) > terms.ended()
