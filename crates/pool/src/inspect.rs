@@ -61,7 +61,7 @@ pub async fn inspect(
     store: &dyn ConfigStore,
     connect: &Rc<dyn Connect>,
 ) -> Result<Option<Inspection>, StoreError> {
-    let stored = store.read().await?;
+    let stored = store.read(0).await?;
     let Some(bytes) = stored.config.as_deref() else { return Ok(None) };
     let config = Config::decode(bytes).map_err(StoreError::Foreign)?;
     let links = Links::careless(worker, connect);

@@ -102,7 +102,7 @@ impl Keeper {
         let key = format!("node-{:016x}", self.incarnation);
         let petition = Petition::Join { address: address.into(), incarnation: self.incarnation };
         loop {
-            let stored = store.read().await.ok();
+            let stored = store.read(0).await.ok();
             let config = stored.and_then(|stored| Config::decode(&stored.config?).ok());
             let is_member = config.is_some_and(|config| {
                 config.nodes.iter().any(|node| node.incarnation == self.incarnation)

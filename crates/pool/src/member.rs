@@ -79,7 +79,7 @@ impl Member {
             let placed = config.add_region(*bytes, *copies, crate::CONTROL_BYTES);
             placed.ok_or_else(|| StoreError::Foreign("too few nodes for the copies".into()))?;
         }
-        let stored = means.store.read().await?;
+        let stored = means.store.read(0).await?;
         if stored.revision != 0 || !means.store.swap(0, &config.encode()).await? {
             return Ok(None);
         }
@@ -95,7 +95,7 @@ impl Member {
         let mut asked_at: Option<(Time, u64)> = None;
         loop {
             let worker = &means.worker;
-            let stored = means.store.read().await;
+            let stored = means.store.read(0).await;
             let newest = match stored.as_ref().map(|stored| stored.config.as_deref()) {
                 Ok(Some(bytes)) => Config::decode(bytes).map_err(StoreError::Foreign)?,
                 // No pool yet, or the store is away for a while.
@@ -376,7 +376,7 @@ impl Member {
     /// A swap whose answer was lost: did it happen?
     async fn resolve(&self, wanted: Config) -> Result<(), String> {
         loop {
-            match self.means.store.read().await {
+            match self.means.store.read(0).await {
                 Err(StoreError::Unreachable(_)) => self.means.worker.sleep(self.terms.tick()).await,
                 Err(StoreError::Foreign(why)) => return Err(why),
                 Ok(stored) => {

@@ -32,12 +32,14 @@ fn etcd_store(etcd: &Etcd, name: &str) -> EtcdStore {
 }
 
 async fn behaves(store: &dyn ConfigStore) {
-    assert_eq!(store.read().await, Ok(Stored::default()));
+    assert_eq!(store.read(0).await, Ok(Stored::default()));
     assert_eq!(store.swap(7, b"early").await, Ok(false));
     assert_eq!(store.swap(0, b"first").await, Ok(true));
-    let first = store.read().await.unwrap();
+    let first = store.read(0).await.unwrap();
     assert_eq!(first.config.as_deref(), Some(&b"first"[..]));
     assert_ne!(first.revision, 0);
+    let unchanged = store.read(first.revision).await.unwrap();
+    assert_eq!(unchanged, Stored { config: None, ..first.clone() });
     assert_eq!(store.swap(0, b"late").await, Ok(false));
     store.petition("a", b"please").await.unwrap();
     store.petition("b", b"more").await.unwrap();
@@ -46,7 +48,7 @@ async fn behaves(store: &dyn ConfigStore) {
     assert_eq!(store.swap(first.revision, b"third").await, Ok(false));
     store.dismiss("b").await.unwrap();
     store.dismiss("b").await.unwrap();
-    let second = store.read().await.unwrap();
+    let second = store.read(0).await.unwrap();
     assert_eq!(second.config.as_deref(), Some(&b"second"[..]));
     assert_eq!(second.petitions, [("a".to_owned(), b"please!".to_vec())]);
 }
@@ -71,7 +73,7 @@ fn nobody_is_lost(open: impl Fn() -> Box<dyn ConfigStore> + Sync) {
             let mut wins = 0;
             worker.block_on(async {
                 for _ in 0..50 {
-                    let stored = store.read().await.unwrap();
+                    let stored = store.read(0).await.unwrap();
                     let count: u64 = stored
                         .config
                         .map_or(0, |text| String::from_utf8(text).unwrap().parse().unwrap());
@@ -85,7 +87,7 @@ fn nobody_is_lost(open: impl Fn() -> Box<dyn ConfigStore> + Sync) {
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     let worker = Worker::new(1);
-    let last = worker.block_on(open().read()).unwrap().config.unwrap();
+    let last = worker.block_on(open().read(0)).unwrap().config.unwrap();
     assert_eq!(String::from_utf8(last).unwrap(), wins.to_string());
     assert!(wins >= 50);
 }
@@ -108,7 +110,7 @@ fn foreign_and_damaged_files_are_refused_and_stay_as_they_are() {
         std::fs::write(&path, what).unwrap();
         let store = FileStore::new(&path);
         for result in [
-            worker.block_on(store.read()).map(drop),
+            worker.block_on(store.read(0)).map(drop),
             worker.block_on(store.swap(0, b"x")).map(drop),
             worker.block_on(store.petition("x", b"x")),
         ] {
@@ -133,7 +135,7 @@ fn foreign_and_damaged_files_are_refused_and_stay_as_they_are() {
 fn a_wrong_address_of_etcd_is_told() {
     let address = format!("127.0.0.1:{}", common::free_port());
     let store = EtcdStore::new(vec![address.clone()], "pool", Duration::from_secs(1));
-    let result = Worker::new(1).block_on(store.read());
+    let result = Worker::new(1).block_on(store.read(0));
     let Err(StoreError::Unreachable(said)) = result else { panic!("{result:?}") };
     assert!(said.contains(&address) && said.contains("is etcd running there?"), "{said}");
 }
@@ -152,7 +154,7 @@ fn another_server_is_not_taken_for_etcd() {
         }
     });
     let store = EtcdStore::new(vec![address], "pool", Duration::from_secs(1));
-    let result = Worker::new(1).block_on(store.read());
+    let result = Worker::new(1).block_on(store.read(0));
     let Err(StoreError::Foreign(said)) = result else { panic!("{result:?}") };
     assert!(said.contains("is this etcd?"), "{said}");
 }
@@ -164,9 +166,9 @@ fn an_etcd_that_comes_back_has_what_it_had() {
     let (worker, store) = (Worker::new(1), etcd_store(&etcd, "back"));
     assert_eq!(worker.block_on(store.swap(0, b"here")), Ok(true));
     etcd.kill();
-    assert!(matches!(worker.block_on(store.read()), Err(StoreError::Unreachable(_))));
+    assert!(matches!(worker.block_on(store.read(0)), Err(StoreError::Unreachable(_))));
     etcd.run();
-    let stored = worker.block_on(store.read()).unwrap();
+    let stored = worker.block_on(store.read(0)).unwrap();
     assert_eq!(stored.config.as_deref(), Some(&b"here"[..]));
     assert_eq!(worker.block_on(store.swap(stored.revision, b"on")), Ok(true));
 }

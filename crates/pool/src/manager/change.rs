@@ -14,9 +14,11 @@ use crate::petition::Petition;
 pub(super) async fn decide(state: Rc<State>) {
     let links = Links::new(&state.means.worker, &state.means.connect);
     while !state.retired.get() {
-        let reachable = reachable_candidates(&state, &links).await;
-        if let Some(next) = state.next_config(&reachable) {
-            swap(&state, next).await;
+        if state.may_change() {
+            let reachable = reachable_candidates(&state, &links).await;
+            if let Some(next) = state.next_config(&reachable) {
+                swap(&state, next).await;
+            }
         }
         dismiss_petitions(&state).await;
         fence(&state, &links).await;
@@ -105,6 +107,11 @@ fn is_done(config: &Config, petition: &Petition) -> bool {
 
 /// Fences who was put out, at every member.
 async fn fence(state: &State, links: &Links) {
+    if state.config.borrow().fenced.is_empty()
+        || state.counting.get() >= state.config.borrow().epoch
+    {
+        return;
+    }
     let config = state.config.borrow().clone();
     for node in &config.nodes {
         for client in &config.fenced {
@@ -149,6 +156,17 @@ impl State {
         if all && config.fenced.iter().all(fenced) {
             self.counting.set(config.epoch);
         }
+    }
+
+    /// Whether there may be a reason for a change: a quick look before a thorough one.
+    fn may_change(&self) -> bool {
+        let (now, terms) = (self.now(), &self.terms);
+        let ill = |record: &Record| record.reborn || record.is_silent(now, terms);
+        let deaf = |record: &Record| record.has_lapsed(now, terms);
+        self.nodes.borrow().values().any(ill)
+            || self.sessions.borrow().values().any(|record| ill(record) || deaf(record))
+            || !self.petitions.borrow().is_empty()
+            || self.config.borrow().nodes.iter().any(|node| node.draining)
     }
 
     /// The next configuration, if it is time for one.

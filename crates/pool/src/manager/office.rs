@@ -23,27 +23,33 @@ pub(super) async fn hold(state: Rc<State>) {
 /// Reads the store; ends the office if it names another manager.
 pub(super) async fn confirm(state: &State) {
     let start = state.now();
-    let Ok(stored) = state.means.store.read().await else {
+    let known = state.revision.get();
+    let Ok(stored) = state.means.store.read(known).await else {
         probe!("the store does not answer the manager");
         return;
     };
-    let newest = stored.config.as_deref().map(Config::decode);
-    let Some(Ok(newest)) = newest else { return };
-    let epoch = state.config.borrow().epoch;
-    if newest.manager != state.means.client.0 {
-        probe!("a manager finds another in its office");
-        state.retired.set(true);
+    if known == 0 || stored.revision != known {
+        let newest = stored.config.as_deref().map(Config::decode);
+        let Some(Ok(newest)) = newest else { return };
+        let epoch = state.config.borrow().epoch;
+        if newest.manager != state.means.client.0 {
+            probe!("a manager finds another in its office");
+            state.retired.set(true);
+            return;
+        }
+        if newest.epoch > epoch {
+            // A swap of ours whose answer was lost.
+            probe!("a change with unknown outcome was made");
+            state.adopt(newest);
+        } else if newest.epoch < epoch {
+            // An answer from before our latest swap.
+            return;
+        }
+        state.revision.set(stored.revision);
+    } else if state.revision.get() != known {
+        // The same: there was a swap meanwhile.
         return;
     }
-    if newest.epoch > epoch {
-        // A swap of ours whose answer was lost.
-        probe!("a change with unknown outcome was made");
-        state.adopt(newest);
-    } else if newest.epoch < epoch {
-        // An answer from before our latest swap.
-        return;
-    }
-    state.revision.set(stored.revision);
     state.confirmed.set(state.confirmed.get().max(start));
     let heard = stored.petitions.iter();
     *state.petitions.borrow_mut() =

@@ -107,6 +107,12 @@ impl Blocking {
     }
 }
 
+/// That a key has that revision; 0 if it does not exist.
+fn compare_revision(key: &str, revision: u64) -> Value {
+    let (key, revision) = (encode(key.as_bytes()), revision.to_string());
+    json!({"target": "MOD", "result": "EQUAL", "key": key, "mod_revision": revision})
+}
+
 /// The first key behind all that begin with `prefix`.
 fn end_of(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
@@ -117,15 +123,28 @@ fn end_of(prefix: &str) -> Vec<u8> {
 }
 
 impl BlockingStore for Blocking {
-    fn read(&mut self) -> Result<Stored, StoreError> {
+    fn read(&mut self, known: u64) -> Result<Stored, StoreError> {
         let (config, petitions) = (self.config_key(), self.petition_key(""));
-        let range = json!({
-            "key": encode(self.prefix.as_bytes()),
-            "range_end": encode(&end_of(&self.prefix)),
+        let range = |prefix: &str| {
+            json!([{"request_range": {
+                "key": encode(prefix.as_bytes()),
+                "range_end": encode(&end_of(prefix)),
+            }}])
+        };
+        // The configuration is sent only to who does not have it.
+        let transaction = json!({
+            "compare": [compare_revision(&config, known)],
+            "success": range(&petitions),
+            "failure": range(&self.prefix),
         });
-        let answer = self.ask("range", &range)?;
+        let answer = self.ask("txn", &transaction)?;
+        let unchanged = answer["succeeded"].as_bool().unwrap_or(false);
         let mut stored = Stored::default();
-        for kv in answer["kvs"].as_array().into_iter().flatten() {
+        if unchanged {
+            stored.revision = known;
+        }
+        let found = &answer["responses"][0]["response_range"]["kvs"];
+        for kv in found.as_array().into_iter().flatten() {
             let key = decode(&kv["key"]).and_then(|key| String::from_utf8(key).ok());
             let (Some(key), Some(value)) = (key, decode(&kv["value"])) else { continue };
             if key == config {
@@ -140,9 +159,8 @@ impl BlockingStore for Blocking {
 
     fn swap(&mut self, revision: u64, config: &[u8]) -> Result<bool, StoreError> {
         let key = encode(self.config_key().as_bytes());
-        // A key that does not exist has revision 0.
         let transaction = json!({
-            "compare": [{"target": "MOD", "result": "EQUAL", "key": key, "mod_revision": revision.to_string()}],
+            "compare": [compare_revision(&self.config_key(), revision)],
             "success": [{"request_put": {"key": key, "value": encode(config)}}],
         });
         let answer = self.ask("txn", &transaction)?;
@@ -161,8 +179,8 @@ impl BlockingStore for Blocking {
 }
 
 impl ConfigStore for EtcdStore {
-    fn read(&self) -> Pending<'_, Stored> {
-        self.store.read()
+    fn read(&self, known: u64) -> Pending<'_, Stored> {
+        self.store.read(known)
     }
 
     fn swap<'a>(&'a self, revision: u64, config: &'a [u8]) -> Pending<'a, bool> {

@@ -138,8 +138,8 @@ impl Blocking {
 }
 
 impl BlockingStore for Blocking {
-    fn read(&mut self) -> Result<Stored, StoreError> {
-        self.load()
+    fn read(&mut self, known: u64) -> Result<Stored, StoreError> {
+        Ok(self.load()?.unless(known))
     }
 
     fn swap(&mut self, revision: u64, config: &[u8]) -> Result<bool, StoreError> {
@@ -156,8 +156,8 @@ impl BlockingStore for Blocking {
 }
 
 impl ConfigStore for FileStore {
-    fn read(&self) -> Pending<'_, Stored> {
-        self.store.read()
+    fn read(&self, known: u64) -> Pending<'_, Stored> {
+        self.store.read(known)
     }
 
     fn swap<'a>(&'a self, revision: u64, config: &'a [u8]) -> Pending<'a, bool> {

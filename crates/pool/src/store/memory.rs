@@ -18,6 +18,15 @@ impl MemoryStore {
 }
 
 impl Stored {
+    /// Without the configuration, if its revision is known.
+    #[must_use]
+    pub fn unless(mut self, known: u64) -> Self {
+        if self.revision == known {
+            self.config = None;
+        }
+        self
+    }
+
     /// Replaces the configuration, if the revision is still that.
     pub fn swap(&mut self, revision: u64, config: &[u8]) -> bool {
         if self.revision != revision {
@@ -41,8 +50,8 @@ impl Stored {
 }
 
 impl ConfigStore for MemoryStore {
-    fn read(&self) -> Pending<'_, Stored> {
-        let stored = self.with(|stored| stored.clone());
+    fn read(&self, known: u64) -> Pending<'_, Stored> {
+        let stored = self.with(|stored| stored.clone().unless(known));
         Box::pin(async { Ok(stored) })
     }
 

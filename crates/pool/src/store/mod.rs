@@ -21,7 +21,7 @@ use std::pin::Pin;
 pub struct Stored {
     /// Changes with every change of the configuration; 0 where there is none.
     pub revision: u64,
-    /// The configuration.
+    /// The configuration; left out where the reader has it.
     pub config: Option<Vec<u8>>,
     /// What processes and nodes ask the manager for, by key.
     pub petitions: Vec<(String, Vec<u8>)>,
@@ -48,8 +48,8 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + '
 ///
 /// All of it is linearizable. An operation that fails may have taken effect.
 pub trait ConfigStore {
-    /// What is there.
-    fn read(&self) -> Pending<'_, Stored>;
+    /// What is there. The configuration is left out if its revision is `known`.
+    fn read(&self, known: u64) -> Pending<'_, Stored>;
 
     /// Replaces the configuration, if the revision is still that; `false` if not.
     fn swap<'a>(&'a self, revision: u64, config: &'a [u8]) -> Pending<'a, bool>;

@@ -34,7 +34,7 @@ impl Reader {
         let begun = self.reading.borrow_mut().take();
         let mut reading = begun.unwrap_or_else(|| {
             let store = Rc::clone(&self.store);
-            Box::pin(async move { store.read().await })
+            Box::pin(async move { store.read(0).await })
         });
         let answer = within(worker, span, &mut reading).await;
         if answer.is_none() {

@@ -10,7 +10,7 @@ use super::{ConfigStore, Pending, StoreError, Stored};
 
 /// A store whose operations block.
 pub(super) trait BlockingStore: Send + 'static {
-    fn read(&mut self) -> Result<Stored, StoreError>;
+    fn read(&mut self, known: u64) -> Result<Stored, StoreError>;
     fn swap(&mut self, revision: u64, config: &[u8]) -> Result<bool, StoreError>;
     fn petition(&mut self, key: &str, what: &[u8]) -> Result<(), StoreError>;
     fn dismiss(&mut self, key: &str) -> Result<(), StoreError>;
@@ -89,8 +89,8 @@ impl<T> Future for Waiting<T> {
 }
 
 impl<S: BlockingStore> ConfigStore for Threaded<S> {
-    fn read(&self) -> Pending<'_, Stored> {
-        self.run(|store| store.read())
+    fn read(&self, known: u64) -> Pending<'_, Stored> {
+        self.run(move |store| store.read(known))
     }
 
     fn swap<'a>(&'a self, revision: u64, config: &'a [u8]) -> Pending<'a, bool> {

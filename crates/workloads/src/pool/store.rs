@@ -63,8 +63,8 @@ impl SimStore {
 }
 
 impl ConfigStore for SimStore {
-    fn read(&self) -> Pending<'_, Stored> {
-        Box::pin(self.visit(|stored| stored.clone()))
+    fn read(&self, known: u64) -> Pending<'_, Stored> {
+        Box::pin(self.visit(move |stored| stored.clone().unless(known)))
     }
 
     fn swap<'a>(&'a self, revision: u64, config: &'a [u8]) -> Pending<'a, bool> {
