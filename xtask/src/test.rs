@@ -14,6 +14,8 @@ pub(crate) fn run() -> Result<()> {
     step("docs", cargo(&docs).env("RUSTDOCFLAGS", "-D warnings"))?;
     // Some tests make network namespaces; without the program they say that they skip it.
     ensure_program("ip", "iproute2");
+    // And some a config store.
+    ensure_program("etcd", "etcd-server");
     step("tests", &mut cargo(&["test", "--workspace", "--locked"]))?;
     rdma::run()?;
     loom()?;

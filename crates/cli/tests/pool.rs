@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::Etcd;
@@ -20,7 +20,13 @@ use farside_pool::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-const LEASE: Duration = Duration::from_millis(10);
+/// Ten milliseconds where the time is measured; more where other tests use the machine, too.
+fn lease() -> Duration {
+    Duration::from_millis(if std::env::var_os("FARSIDE_TRIES").is_some() { 10 } else { 60 })
+}
+
+/// One cluster at a time: leases shall measure the protocol, not the scheduler.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// No step takes longer.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -40,7 +46,7 @@ impl NodeProcess {
             .args(&command[1..])
             .args(["node", "--memory", "16MiB", "--listen", listen, "--config-store", store])
             .arg("--trust-network")
-            .args(["--lease", &LEASE.as_millis().to_string()])
+            .args(["--lease", &lease().as_millis().to_string()])
             .stdout(Stdio::piped())
             .stderr(if std::env::var_os("VERBOSE").is_some() {
                 Stdio::inherit()
@@ -75,6 +81,7 @@ struct Cluster {
     clock: Worker,
     store: EtcdStore,
     over: Arc<AtomicBool>,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Drop for Cluster {
@@ -91,6 +98,7 @@ impl Cluster {
 
     /// The same, with the last node on another host.
     fn start_with(name: &str, other: Option<&OtherHost>) -> Option<Self> {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let etcd = Etcd::start(name, other.map(|other| other.mine))?;
         let url = format!("etcd:{}/{name}", etcd.address());
         let here = other.map_or("127.0.0.1:0".into(), |other| format!("{}:0", other.mine));
@@ -102,7 +110,8 @@ impl Cluster {
         let over = Arc::new(AtomicBool::new(false));
         let view = watch(&url, &over);
         let store = EtcdStore::new(vec![etcd.address()], name, Duration::from_secs(2));
-        let cluster = Cluster { etcd, url, nodes, view, clock: Worker::new(1), store, over };
+        let cluster =
+            Cluster { etcd, url, nodes, view, clock: Worker::new(1), store, over, _alone: alone };
         cluster.wait_for("three members", |config| config.nodes.len() == 3);
         Some(cluster)
     }
@@ -157,7 +166,7 @@ impl Cluster {
     fn failover(&self, strike: impl FnOnce(&NodeProcess)) -> (Duration, usize) {
         let (region, victim) = loop {
             let (region, victim) = self.add_region();
-            std::thread::sleep(3 * LEASE);
+            std::thread::sleep(3 * lease());
             // On a machine that stalls, members are put out without being struck.
             if self.is_whole(region) && self.primary(region) == Some(victim) {
                 break (region, victim);
@@ -191,7 +200,7 @@ fn watch(url: &str, over: &Arc<AtomicBool>) -> Arc<Mutex<Arc<View>>> {
             let store = store::open(&url, Duration::from_secs(2)).unwrap();
             let client = ClientId(u64::from(std::process::id()) << 32 | life);
             let connect: Rc<dyn Connect> =
-                Rc::new(TcpConnect::new(client, Options::default(), 4 * LEASE));
+                Rc::new(TcpConnect::new(client, Options::default(), 4 * lease()));
             let means = Means { worker: worker.clone(), client, store, connect };
             let session = async {
                 let member = Member::join(means).await.unwrap();
@@ -249,7 +258,7 @@ fn control(cluster: &Cluster) {
 fn the_status_of_a_pool_is_told() {
     let Some(cluster) = Cluster::start("status") else { return };
     cluster.add_region();
-    std::thread::sleep(20 * LEASE);
+    std::thread::sleep(20 * lease());
     let status = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
         command.args(["status", "--connect", &cluster.url]).args(args).output().unwrap()
@@ -302,7 +311,7 @@ fn a_node_that_was_cut_off_comes_back_as_an_empty_member() {
     let mut times = Vec::new();
     while times.len() < tries() {
         let (region, victim) = cluster.add_region();
-        std::thread::sleep(3 * LEASE);
+        std::thread::sleep(3 * lease());
         if victim != 2 || !cluster.is_whole(region) {
             continue;
         }
@@ -313,7 +322,7 @@ fn a_node_that_was_cut_off_comes_back_as_an_empty_member() {
             cluster.primary(region).is_some_and(|now| now != victim) && cluster.may_act()
         });
         times.push(start.elapsed());
-        std::thread::sleep(30 * LEASE);
+        std::thread::sleep(30 * lease());
         other.cut(false);
         cluster.wait_for("the member's next life", |config| {
             config.nodes.len() == 3 && member(config).is_some_and(|now| now.incarnation != before)
@@ -332,13 +341,13 @@ fn an_etcd_that_dies_and_returns_is_survived() {
     let Some(mut cluster) = Cluster::start("etcd-dies") else { return };
     let epoch = cluster.view().epoch();
     cluster.etcd.kill();
-    std::thread::sleep(30 * LEASE);
+    std::thread::sleep(30 * lease());
     assert!(cluster.may_act(), "echoes suffice for a while");
-    std::thread::sleep(100 * LEASE);
+    std::thread::sleep(100 * lease());
     assert!(!cluster.may_act(), "without the store nobody can know that there is no other manager");
     cluster.etcd.run();
     cluster.wait_for("leases again", |_| true);
-    assert_eq!(cluster.view().config().nodes.len(), 3);
+    cluster.wait_for("three members", |config| config.nodes.len() == 3);
     println!("epoch {epoch}, then {}", cluster.view().epoch());
     cluster.add_region();
 }

@@ -59,7 +59,8 @@ pub struct Member {
     /// The manager's beats as last seen on each node, and when they last changed.
     silence: RefCell<BTreeMap<u16, (u64, Time)>>,
     manager: RefCell<Option<Manager>>,
-    joined_at: Time,
+    /// Until then nobody is missed: this session, or the manager, is new.
+    hopeful_until: Cell<Time>,
 }
 
 impl Member {
@@ -167,7 +168,7 @@ impl Member {
             sent: RefCell::default(),
             silence: RefCell::default(),
             manager: RefCell::default(),
-            joined_at: means.worker.now(),
+            hopeful_until: Cell::new(means.worker.now() + 2 * terms.lease),
             view: Arc::new(View::new(config)),
             means,
         }
@@ -287,6 +288,11 @@ impl Member {
     fn learn(&self, config: Config) {
         self.links.keep(&config.nodes);
         self.silence.borrow_mut().retain(|id, _| config.node(*id).is_some());
+        if config.manager != self.view.config().manager {
+            // A new manager needs a moment before it is heard.
+            self.silence.borrow_mut().clear();
+            self.hopeful_until.set(self.means.worker.now() + self.terms.lease / 2);
+        }
         // The view first: whoever acts by the old configuration stops, and only then it is
         // acknowledged, with the next beat.
         self.view.learn(config);
@@ -319,7 +325,7 @@ impl Member {
     /// Whether nobody seems to manage any more, as far as this session sees.
     fn is_time_to_take_over(&self, config: &Config, reached: &[u16]) -> bool {
         let now = self.means.worker.now();
-        let since = self.view.valid_until().max(self.joined_at);
+        let since = self.view.valid_until().max(self.hopeful_until.get());
         let lapsed_for = now - since.min(now);
         // Who sees less of the pool waits longer: those who see more go first.
         let unseen = config.nodes.len() - reached.len();
@@ -327,7 +333,7 @@ impl Member {
             1 + 8 * unseen.saturating_sub(1).min(4) as u64 + self.means.worker.random_below(3);
         let silent = |id: &u16| {
             let silence = self.silence.borrow();
-            silence.get(id).is_some_and(|(_, since)| now - *since >= 2 * self.terms.tick())
+            silence.get(id).is_some_and(|(_, since)| now - *since >= 5 * self.terms.tick())
         };
         // A manager that hears nobody waits for others to do better.
         let patient = !self.manages() && lapsed_for >= self.terms.tick() * ticks as u32;

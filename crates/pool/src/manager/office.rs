@@ -14,8 +14,8 @@ pub(super) async fn hold(state: Rc<State>) {
         // Where the echoes of all sessions are evidence enough, the store is asked for petitions only.
         let now = state.now();
         let enough = now - state.evidence().min(now) < 2 * state.terms.age();
-        let pause =
-            if enough && state.is_calm() { state.terms.lease } else { 2 * state.terms.tick() };
+        let calm = enough && state.is_calm();
+        let pause = if calm { state.terms.lease } else { state.terms.tick() / 2 };
         state.means.worker.sleep(pause).await;
     }
 }

@@ -15,24 +15,27 @@ use super::{ConfigStore, Pending, StoreError, Stored};
 /// A pool's configuration in etcd. Clones are the same store.
 #[derive(Clone, Debug)]
 pub struct EtcdStore {
-    store: Threaded<Blocking>,
+    /// Reads do not wait behind writes, which wait for disks.
+    reads: Threaded<Blocking>,
+    writes: Threaded<Blocking>,
 }
 
 impl EtcdStore {
     /// `servers` as HOST:PORT, of which any that answers will do; `name` is the pool's. Each request may
     /// take as long as `timeout`.
     pub fn new(servers: Vec<String>, name: &str, timeout: Duration) -> Self {
-        let agent = ureq::Agent::config_builder()
+        let agent: ureq::Agent = ureq::Agent::config_builder()
             .timeout_global(Some(timeout))
             .http_status_as_error(false)
             .build()
             .into();
         let prefix = format!("farside/{name}/");
-        EtcdStore { store: Threaded::new(Blocking { agent, servers, current: 0, prefix }) }
+        let blocking = Blocking { agent, servers, current: 0, prefix };
+        EtcdStore { reads: Threaded::new(blocking.clone()), writes: Threaded::new(blocking) }
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Blocking {
     agent: ureq::Agent,
     servers: Vec<String>,
@@ -180,18 +183,18 @@ impl BlockingStore for Blocking {
 
 impl ConfigStore for EtcdStore {
     fn read(&self, known: u64) -> Pending<'_, Stored> {
-        self.store.read(known)
+        self.reads.read(known)
     }
 
     fn swap<'a>(&'a self, revision: u64, config: &'a [u8]) -> Pending<'a, bool> {
-        self.store.swap(revision, config)
+        self.writes.swap(revision, config)
     }
 
     fn petition<'a>(&'a self, key: &'a str, what: &'a [u8]) -> Pending<'a, ()> {
-        self.store.petition(key, what)
+        self.writes.petition(key, what)
     }
 
     fn dismiss<'a>(&'a self, key: &'a str) -> Pending<'a, ()> {
-        self.store.dismiss(key)
+        self.writes.dismiss(key)
     }
 }
