@@ -71,12 +71,18 @@ pub struct Config {
     pub sessions: Vec<Session>,
     /// Client processes that were put out, and must be fenced at every member before this counts.
     pub fenced: Vec<u64>,
+    /// The lives of nodes that are over, the latest last: none of them is taken in again, whatever its
+    /// memory holds.
+    pub past_lives: Vec<u64>,
     /// The next free number of a node.
     pub next_node: u16,
 }
 
 /// How many sessions a pool has at most.
 pub const MAX_SESSIONS: usize = 1024;
+
+/// How many lives of nodes are remembered after their end.
+const MAX_PAST_LIVES: usize = 256;
 
 /// How many nodes a pool has at most, at a time.
 pub const MAX_NODES: usize = 256;
@@ -93,6 +99,7 @@ impl Config {
             regions: Vec::new(),
             sessions: vec![Session { client: manager.0, slot: 0 }],
             fenced: Vec::new(),
+            past_lives: Vec::new(),
             next_node: 0,
         }
     }
@@ -106,6 +113,11 @@ impl Config {
     /// The node of that number, if it is a member.
     pub fn node(&self, id: u16) -> Option<&Node> {
         self.nodes.iter().find(|node| node.id == id)
+    }
+
+    /// Whether a life of a node is over.
+    pub fn is_past(&self, incarnation: u64) -> bool {
+        self.past_lives.contains(&incarnation)
     }
 
     /// The session of that client, if it is a member.
@@ -132,6 +144,11 @@ impl Config {
 
     /// Puts out a node: its copies are gone, and where it was the primary the next copy is.
     pub fn remove_node(&mut self, id: u16) {
+        if let Some(node) = self.node(id) {
+            self.past_lives.push(node.incarnation);
+            let forgotten = self.past_lives.len().saturating_sub(MAX_PAST_LIVES);
+            self.past_lives.drain(..forgotten);
+        }
         self.nodes.retain(|node| node.id != id);
         for region in &mut self.regions {
             region.replicas.retain(|replica| replica.node != id);

@@ -70,15 +70,11 @@ impl Host {
         let address = self.address.clone();
         let node = Node { id: 0, incarnation, address, draining: false };
         let queue = means.connect.connect(worker, &node).await?;
-        let keeper = Rc::new(Keeper::format(worker, queue, self.terms, incarnation).await?);
+        let keeper = Keeper::format(worker, queue, self.terms, incarnation).await?;
         let managing = Rc::clone(&self).manage(worker.clone(), incarnation, Rc::clone(&tell));
         let _session = worker.spawn(managing);
-        let asking = {
-            let (keeper, host) = (Rc::clone(&keeper), Rc::clone(&self));
-            async move { keeper.ask(&*host.store, &host.address).await }
-        };
-        let _asking = worker.spawn(asking);
-        Ok(keeper.keep(&self.store, |heard| tell(HostEvent::Heard(heard))).await)
+        let address = &self.address;
+        Ok(keeper.keep(&self.store, address, |heard| tell(HostEvent::Heard(heard))).await)
     }
 
     /// Has a session in the pool, again and again.

@@ -7,7 +7,10 @@
 //! cannot tell whether it is cut off, or the manager is; its memory may be the last copy, so it asks the
 //! store, and begins another life only when the store says that this one is over.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use farside_fabric::{Queue, Result, Worker, probe};
 
@@ -52,9 +55,25 @@ impl Keeper {
         Ok(Keeper { worker: worker.clone(), queue, terms, incarnation })
     }
 
-    /// Beats until the node is put out. Until the first grant it waits: the node is no member yet.
-    /// `heard` is told when the manager falls silent, and when it is heard again.
-    pub async fn keep(&self, store: &Rc<dyn ConfigStore>, heard: impl Fn(bool)) -> Lapsed {
+    /// Asks for membership at `address`, and beats until the node is put out. `heard` is told when the
+    /// manager falls silent, and when it is heard again.
+    pub async fn keep(
+        &self,
+        store: &Rc<dyn ConfigStore>,
+        address: &str,
+        heard: impl Fn(bool),
+    ) -> Lapsed {
+        let mut beating = pin!(self.beat_on(store, heard));
+        let mut asking = pin!(self.ask(&**store, address));
+        poll_fn(|cx| match beating.as_mut().poll(cx) {
+            Poll::Ready(lapsed) => Poll::Ready(lapsed),
+            Poll::Pending => asking.as_mut().poll(cx).map(|()| Lapsed::PutOut),
+        })
+        .await
+    }
+
+    /// Until the first grant it waits: the node is no member yet.
+    async fn beat_on(&self, store: &Rc<dyn ConfigStore>, heard: impl Fn(bool)) -> Lapsed {
         let reader = Reader::new(store);
         // No two lives count alike, so that a grant for one is none for the other.
         let first = (self.incarnation & 0xffff_ffff) << 24;
@@ -97,18 +116,18 @@ impl Keeper {
         config.is_some_and(|config| !config.nodes.iter().any(is_mine))
     }
 
-    /// Asks to be a member, at `address`, whenever this life of the node is none. Never ends.
-    pub async fn ask(&self, store: &dyn ConfigStore, address: &str) {
+    /// Asks to be a member, at `address`, until this life of the node is one; returns when it is over.
+    async fn ask(&self, store: &dyn ConfigStore, address: &str) {
         let key = format!("node-{:016x}", self.incarnation);
         let petition = Petition::Join { address: address.into(), incarnation: self.incarnation };
         loop {
             let stored = store.read(0).await.ok();
-            let config = stored.and_then(|stored| Config::decode(&stored.config?).ok());
-            let is_member = config.is_some_and(|config| {
-                config.nodes.iter().any(|node| node.incarnation == self.incarnation)
-            });
-            if !is_member {
-                let _ = store.petition(&key, &petition.encode()).await;
+            let config = stored.map(|stored| stored.config.and_then(|c| Config::decode(&c).ok()));
+            let is_mine = |node: &Node| node.incarnation == self.incarnation;
+            match config.flatten() {
+                Some(config) if config.is_past(self.incarnation) => return,
+                Some(config) if config.nodes.iter().any(is_mine) => {}
+                _ => _ = store.petition(&key, &petition.encode()).await,
             }
             self.worker.sleep(4 * self.terms.lease).await;
         }

@@ -98,7 +98,8 @@ fn is_done(config: &Config, petition: &Petition) -> bool {
             config.session(*client).is_some() || config.fenced.contains(client)
         }
         Petition::Join { incarnation, .. } => {
-            config.nodes.iter().any(|node| node.incarnation == *incarnation)
+            let is_it = |node: &Node| node.incarnation == *incarnation;
+            config.is_past(*incarnation) || config.nodes.iter().any(is_it)
         }
         Petition::Drain { node } => config.node(*node).is_none_or(|node| node.draining),
         Petition::Region { number, .. } => config.regions.len() > usize::from(*number),

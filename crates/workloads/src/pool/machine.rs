@@ -112,7 +112,6 @@ impl Shared {
     pub(super) fn start_keeper(
         self: &Rc<Self>,
         node: NodeId,
-        asks: bool,
     ) -> (ProcessId, u64, Rc<Cell<Option<Lapsed>>>) {
         let sim = self.sim.upgrade().expect("the world lasts");
         let client = self.next_client();
@@ -131,13 +130,7 @@ impl Shared {
                     Err(_) => _ = queue.reconnect().await,
                 }
             };
-            let keeper = Rc::new(keeper);
-            if asks {
-                let (keeper, store) = (Rc::clone(&keeper), Rc::clone(&means.store));
-                let asking = async move { keeper.ask(&*store, &node.0.to_string()).await };
-                means.worker.spawn(asking).detach();
-            }
-            let why = keeper.keep(&means.store, |_| {}).await;
+            let why = keeper.keep(&means.store, &node.0.to_string(), |_| {}).await;
             // Whoever still reads or writes this life gets errors from now on.
             if let Some(sim) = shared.sim.upgrade() {
                 sim.kill_node(node);

@@ -176,7 +176,7 @@ impl World {
         let mut kept = Vec::new();
         for _ in 0..MACHINES {
             let node = self.sim.add_node(farside_pool::CONTROL_BYTES + (1 << 20));
-            let (keeper, incarnation, lapsed) = self.shared.start_keeper(node, false);
+            let (keeper, incarnation, lapsed) = self.shared.start_keeper(node);
             nodes.push((node.0.to_string(), incarnation));
             kept.push((node, keeper, lapsed));
         }
@@ -271,7 +271,7 @@ impl World {
         self.sim.kill(self.machines[number].session.id);
         self.sim.kill_node(node);
         self.sim.restart_node(node);
-        let (keeper, _, lapsed) = self.shared.start_keeper(node, true);
+        let (keeper, _, lapsed) = self.shared.start_keeper(node);
         let session = self.shared.start_process(None);
         let (isolated, companion) =
             (self.machines[number].isolated, self.machines[number].companion);
