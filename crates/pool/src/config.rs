@@ -333,6 +333,22 @@ mod tests {
         assert!(Config::decode(&config.encode()).unwrap_err().contains("no member"));
     }
 
+    /// A node that was cut off, put out, and healed asked for membership before it had noticed, and was
+    /// taken in with all that was in its memory.
+    #[test]
+    fn a_life_that_is_over_stays_over() {
+        let mut config = three_nodes();
+        let node = config.nodes[1].clone();
+        assert!(!config.is_past(node.incarnation));
+        config.remove_node(node.id);
+        assert!(config.is_past(node.incarnation));
+        for life in 100..1000 {
+            let id = config.add_node("somewhere:1", life);
+            config.remove_node(id);
+        }
+        assert!(config.past_lives.len() <= MAX_PAST_LIVES && config.is_past(999));
+    }
+
     #[test]
     fn places_of_sessions_are_used_again() {
         let mut config = three_nodes();

@@ -4,6 +4,7 @@
 
 mod log;
 mod machine;
+mod measure;
 mod schedule;
 mod store;
 mod world;

@@ -1,0 +1,88 @@
+//! What is measured while a world runs, and what must hold at its end.
+
+use farside_fabric::NodeId;
+
+use super::machine::Process;
+use super::world::World;
+
+impl World {
+    /// Whether the machine of a node can serve at all.
+    fn is_up(&self, node: NodeId, now: u64) -> bool {
+        self.machines.iter().any(|machine| {
+            machine.node == node
+                && machine.alive
+                && !machine.isolated
+                && machine.paused_until_ns <= now
+                && machine.lapsed.get().is_none()
+        })
+    }
+
+    /// How long regions with a live copy are without a primary that clients may use.
+    pub(super) fn measure(&mut self, now: u64) {
+        let newest = {
+            let log = self.shared.log.borrow();
+            log.configs.values().next_back().cloned()
+        };
+        let Some(newest) = newest else { return };
+        for region in &newest.regions {
+            let lives = |replica: &farside_pool::Replica| {
+                let node = newest.node(replica.node);
+                let number = node.and_then(|node| node.address.parse().ok());
+                number.is_some_and(|number| self.is_up(NodeId(number), now))
+            };
+            let live_copy = region.replicas.iter().any(lives);
+            let served =
+                !live_copy || self.clients.iter().any(|client| self.serves(client, region.id, now));
+            if served {
+                self.unserved.remove(&region.id);
+            } else {
+                let since = *self.unserved.entry(region.id).or_insert(now);
+                self.longest = self.longest.max(now - since);
+            }
+        }
+    }
+
+    fn serves(&self, client: &Process, region: u16, now: u64) -> bool {
+        if !client.alive || client.paused_until_ns > now {
+            return false;
+        }
+        let Some(view) = client.view() else { return false };
+        let config = view.config();
+        let primary = config.regions[usize::from(region)].replicas.first();
+        let node = primary.and_then(|primary| config.node(primary.node));
+        let up = node
+            .and_then(|node| node.address.parse().ok())
+            .is_some_and(|number| self.is_up(NodeId(number), now));
+        up && view.permit(client.worker.now()).is_some()
+    }
+
+    /// At the end all who live know the same, and may act.
+    pub(super) fn check_harmony(&self) -> Result<(), String> {
+        let newest = {
+            let log = self.shared.log.borrow();
+            log.configs.values().next_back().cloned().ok_or("there never was a configuration")?
+        };
+        for machine in &self.machines {
+            let address = machine.node.0.to_string();
+            if !newest.nodes.iter().any(|node| node.address == address) {
+                return Err(format!("node {address} is up, but no member of {newest:?}"));
+            }
+        }
+        for process in self.clients.iter().chain(self.machines.iter().map(|m| &m.session)) {
+            let Some(view) = process.view() else {
+                return Err(format!("client {} never got in: {newest:?}", process.client));
+            };
+            if view.epoch() != newest.epoch {
+                let (client, epoch) = (process.client, view.epoch());
+                return Err(format!(
+                    "client {client} knows epoch {epoch}, the newest is {}",
+                    newest.epoch
+                ));
+            }
+            if view.permit(process.worker.now()).is_none() {
+                return Err(format!("client {} may not act at the end", process.client));
+            }
+        }
+        Ok(())
+    }
+}
