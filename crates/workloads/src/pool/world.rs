@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use farside_fabric::NodeId;
 use farside_fabric::runtime::Random;
 use farside_pool::{Config, Petition};
 use farside_sim::{FaultKind, Profile, Sim};
