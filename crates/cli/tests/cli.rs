@@ -57,7 +57,7 @@ fn bad_input_says_what_was_expected() {
     refuses(&["bench", "nonsense"], "verbs");
     refuses(
         &["bench", "verbs", "--fabric", "carrier-pigeon"],
-        "there are: local, shm, tcp, sim:PROFILE",
+        "there are: local, shm, tcp, rdma, sim:PROFILE",
     );
     refuses(&["bench", "verbs", "--bytes", "12"], "multiple of 8");
     refuses(&["bench", "verbs", "--bytes", "0"], "multiple of 8");
@@ -78,6 +78,12 @@ fn bad_input_says_what_was_expected() {
     refuses(&["node", "--memory", "1MiB", "--listen", "nonsense"], "HOST:PORT");
     refuses(&["node", "--memory", "1MiB", "--listen", "0.0.0.0:0"], "--secret-file");
     refuses(&["node", "--memory", "1MiB", "--secret-file", "/dev/null"], "not a file");
+    let member = ["node", "--memory", "16MiB", "--listen", "127.0.0.1:0", "--config-store"];
+    refuses(&[&member[..], &["etcd:nowhere"]].concat(), "expected etcd:HOST:PORT");
+    refuses(&[&member[..], &["file:/tmp/x", "--fabric", "rdma"]].concat(), "--fabric tcp only");
+    refuses(&["status", "--connect", "sql:here"], "expected etcd:HOST:PORT");
+    refuses(&["status", "--connect", "file:/nowhere/at-all"], "there is no pool");
+    refuses(&["sim", "--workload", "pool", "--careless"], "--workload litmus");
 }
 
 #[test]
