@@ -18,8 +18,10 @@
 //! | `keeper`, `host` | a node's side |
 //! | `member`, `view` | a session's side, and what its threads see of it |
 //! | `manager` | grants and changes |
+//! | [`alloc`] | slabs from regions, objects from slabs |
 
 mod addr;
+pub mod alloc;
 mod config;
 mod control;
 mod host;

@@ -1,0 +1,105 @@
+//! Size classes: two per doubling, from 8 bytes to 1 MiB.
+
+use super::bitmap::MAX_BITS;
+use super::slab::{CHUNK_BYTES, HEAD_BYTES};
+
+/// The largest object.
+pub const MAX_OBJECT_BYTES: u64 = 1 << 20;
+
+/// A size of objects.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SizeClass(u8);
+
+/// How many there are: 8, 16, 24, 32, 48, 64, 96, … 1 Mi.
+const CLASSES: u8 = 34;
+
+impl SizeClass {
+    /// All of them, from small to large.
+    pub fn all() -> impl Iterator<Item = SizeClass> {
+        (0..CLASSES).map(SizeClass)
+    }
+
+    /// How many classes there are.
+    pub const COUNT: usize = CLASSES as usize;
+
+    /// The smallest class for objects of so many bytes; `None` if there is none.
+    #[inline]
+    pub fn of(bytes: u64) -> Option<Self> {
+        match bytes {
+            0 => None,
+            1..=8 => Some(SizeClass(0)),
+            9..=16 => Some(SizeClass(1)),
+            17..=MAX_OBJECT_BYTES => {
+                // Between 2^k and 2^(k+1) there is 1.5 · 2^k.
+                let k = 63 - (bytes - 1).leading_zeros();
+                let half = u8::from(bytes > 3 << (k - 1));
+                Some(SizeClass(2 * (k as u8 - 4) + 2 + half))
+            }
+            _ => None,
+        }
+    }
+
+    /// From its number, as far memory has it.
+    pub(super) fn from_number(number: u8) -> Option<Self> {
+        (number < CLASSES).then_some(SizeClass(number))
+    }
+
+    pub(super) fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The bytes of its objects.
+    #[inline]
+    pub fn bytes(self) -> u64 {
+        match self.0 {
+            0 => 8,
+            1 => 16,
+            n => {
+                let (k, half) = ((n - 2) / 2 + 4, (n - 2) % 2);
+                if half == 1 { 2 << k } else { 3 << (k - 1) }
+            }
+        }
+    }
+
+    /// How many chunks a slab has.
+    pub(super) fn chunks(self) -> u64 {
+        (self.bytes() + HEAD_BYTES).div_ceil(CHUNK_BYTES)
+    }
+
+    /// How many objects a slab has.
+    pub(super) fn objects(self) -> usize {
+        let room = self.chunks() * CHUNK_BYTES - HEAD_BYTES;
+        ((room / self.bytes()) as usize).min(MAX_BITS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_small_steps_up() {
+        let sizes: Vec<u64> = SizeClass::all().map(SizeClass::bytes).collect();
+        assert_eq!(sizes[..8], [8, 16, 24, 32, 48, 64, 96, 128]);
+        assert_eq!(sizes.last(), Some(&MAX_OBJECT_BYTES));
+        assert!(sizes.windows(2).all(|pair| pair[0] < pair[1] && pair[1] <= 2 * pair[0]));
+        assert!(sizes.iter().all(|size| size % 8 == 0));
+        for bytes in 1..=5000u64 {
+            let class = SizeClass::of(bytes).unwrap();
+            assert!(class.bytes() >= bytes, "{bytes}");
+            let smaller = class.number().checked_sub(1).map(|n| SizeClass(n).bytes());
+            assert!(smaller.is_none_or(|smaller| smaller < bytes), "{bytes}");
+        }
+        assert_eq!(SizeClass::of(0), None);
+        assert_eq!(SizeClass::of(MAX_OBJECT_BYTES).unwrap().bytes(), MAX_OBJECT_BYTES);
+        assert_eq!(SizeClass::of(MAX_OBJECT_BYTES + 1), None);
+    }
+
+    #[test]
+    fn slabs_have_room_for_their_objects() {
+        for class in SizeClass::all() {
+            let used = HEAD_BYTES + class.objects() as u64 * class.bytes();
+            assert!(class.objects() > 0 && used <= class.chunks() * CHUNK_BYTES, "{class:?}");
+        }
+    }
+}

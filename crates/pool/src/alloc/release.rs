@@ -1,0 +1,107 @@
+//! What others have freed is collected, and empty slabs go back to their regions.
+
+use farside_fabric::{Result, probe};
+
+use super::heap::Heap;
+use super::slab::CHUNK_BYTES;
+use super::{FREED, SizeClass};
+
+/// When an old address can no longer be used: what the layer above knows of its readers.
+pub trait SafePoint {
+    /// A moment: now.
+    fn now(&self) -> u64;
+
+    /// Whether everybody who could have got an address before that moment is done.
+    fn has_passed(&self, moment: u64) -> bool;
+}
+
+impl Heap {
+    /// Takes back objects that others have freed and hinted at; how many.
+    pub async fn collect(&mut self) -> Result<usize> {
+        let mut collected = 0;
+        for index in 0..self.slabs.len() {
+            let Some(slab) = &self.slabs[index] else { continue };
+            let (primary, base) = self.places[slab.region].replicas[0].clone();
+            let (at, words) = (base + slab.chunk * CHUNK_BYTES, slab.class.objects().div_ceil(64));
+            let mut round = self.worker.round();
+            let head = round.to(&primary).read(at, words * 8);
+            let hints: Vec<u64> = round.ring().await?[head].to_vec();
+            let mut hinted = Vec::new();
+            for (word, bits) in hints.into_iter().enumerate().filter(|(_, bits)| *bits != 0) {
+                let mut round = self.worker.round();
+                // Subtracting what was read leaves what was set meanwhile.
+                round.to(&primary).faa(at + word as u64 * 8, bits.wrapping_neg());
+                round.ring().await?;
+                hinted
+                    .extend((0..64).filter(|bit| bits >> bit & 1 == 1).map(|bit| word * 64 + bit));
+            }
+            collected += self.take_back(index, &hinted).await?;
+        }
+        Ok(collected)
+    }
+
+    /// Looks at every object of every slab for those that were freed without a hint; how many.
+    pub async fn scrub(&mut self) -> Result<usize> {
+        let mut found = 0;
+        for index in 0..self.slabs.len() {
+            let Some(slab) = &self.slabs[index] else { continue };
+            let all: Vec<usize> = (0..slab.class.objects()).collect();
+            found += self.take_back(index, &all).await?;
+        }
+        Ok(found)
+    }
+
+    /// Of these objects of a slab, frees those that are marked so.
+    async fn take_back(&mut self, index: usize, numbers: &[usize]) -> Result<usize> {
+        let Some(slab) = &self.slabs[index] else { return Ok(0) };
+        let (place, class) = (&self.places[slab.region], slab.class);
+        let offsets: Vec<u64> = numbers.iter().map(|number| slab.offset(*number)).collect();
+        let headers = place.read_words(&self.worker, &offsets).await?;
+        let freed: Vec<usize> =
+            (0..numbers.len()).filter(|position| headers[*position] == FREED).collect();
+        for position in &freed {
+            let mut round = self.worker.round();
+            for (replica, base) in &place.replicas {
+                round.to(replica).write(base + offsets[*position], &[0]);
+            }
+            round.ring().await?;
+        }
+        let slab = self.slabs[index].as_mut().expect("seen above");
+        let was_full = slab.free.count() == 0;
+        freed.iter().for_each(|position| slab.free.give(numbers[*position]));
+        if was_full && !freed.is_empty() {
+            self.note_room(class, index);
+        }
+        Ok(freed.len())
+    }
+
+    /// Gives back slabs that are empty since a moment that everybody is past, except one of each class;
+    /// how many.
+    pub async fn tidy(&mut self, safe: &dyn SafePoint) -> Result<usize> {
+        let mut kept = [false; SizeClass::COUNT];
+        let mut released = 0;
+        for index in 0..self.slabs.len() {
+            let Some(slab) = &mut self.slabs[index] else { continue };
+            if !slab.free.is_empty_slab() {
+                continue;
+            }
+            if !std::mem::replace(&mut kept[slab.class.number() as usize], true) {
+                continue;
+            }
+            let since = *slab.empty_since.get_or_insert_with(|| safe.now());
+            if safe.has_passed(since) {
+                probe!("an empty slab goes back to its region");
+                self.release(index).await?;
+                released += 1;
+            }
+        }
+        Ok(released)
+    }
+
+    async fn release(&mut self, index: usize) -> Result<()> {
+        let Some(slab) = self.forget(index) else { return Ok(()) };
+        let words: Vec<_> = self.entries(slab.class).map(|word| (word, 0)).collect();
+        self.places[slab.region].change(&self.worker, slab.chunk, &words).await?;
+        Ok(())
+    }
+}
