@@ -1,5 +1,6 @@
 //! `farside status`: a pool from outside.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
@@ -89,7 +90,7 @@ fn json(found: &Inspection) -> serde_json::Value {
         "ok": is_well(found), "epoch": config.epoch, "counting": found.counting,
         "managed": found.managed, "lease_ms": config.lease_ns as f64 / 1e6,
         "members": members, "regions": config.regions, "leases": leases,
-        "repairs": config.fenced.len(), "petitions": found.petitions,
+        "repairs": config.fenced.len(), "petitions": found.petitions, "space": found.space,
     })
 }
 
@@ -129,8 +130,14 @@ fn print(found: &Inspection) {
         println!("{:016x}  {state:<8} {acknowledged}{manages}", session.client);
     }
     let lost = config.regions.iter().filter(|region| region.replicas.is_empty()).count();
+    let free: u64 = found.space.values().map(|usage| usage.free_chunks).sum();
+    let mut slabs: BTreeMap<u64, u64> = BTreeMap::new();
+    for (bytes, count) in found.space.values().flat_map(|usage| &usage.slabs) {
+        *slabs.entry(*bytes).or_default() += count;
+    }
+    println!("\nspace: {} MiB free; slabs by size of object: {slabs:?}", free / 16);
     println!(
-        "\n{} regions, {lost} of them lost; {} petitions wait",
+        "{} regions, {lost} of them lost; {} petitions wait",
         config.regions.len(),
         found.petitions
     );

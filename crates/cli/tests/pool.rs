@@ -44,7 +44,7 @@ impl NodeProcess {
         let command: Vec<String> = prefix.iter().cloned().chain([program]).collect();
         let mut child = Command::new(&command[0])
             .args(&command[1..])
-            .args(["node", "--memory", "16MiB", "--listen", listen, "--config-store", store])
+            .args(["node", "--memory", "64MiB", "--listen", listen, "--config-store", store])
             .arg("--trust-network")
             .args(["--lease", &lease().as_millis().to_string()])
             .stdout(Stdio::piped())
@@ -141,7 +141,7 @@ impl Cluster {
     fn add_region(&self) -> (RegionId, usize) {
         self.wait_for("three members", |config| config.nodes.len() == 3);
         let number = self.view().config().regions.len() as u16;
-        let petition = Petition::Region { number, bytes: 4096, copies: 3 };
+        let petition = Petition::Region { number, bytes: 128 << 10, copies: 3 };
         let key = format!("region-{number}");
         self.clock.block_on(self.store.petition(&key, &petition.encode())).unwrap();
         self.wait_for("a new region", |config| config.regions.len() > usize::from(number));
@@ -266,6 +266,7 @@ fn the_status_of_a_pool_is_told() {
     let report: serde_json::Value = serde_json::from_slice(&status(&["--json"]).stdout).unwrap();
     assert_eq!(report["members"].as_array().unwrap().len(), 3, "{report}");
     assert_eq!(report["regions"].as_array().unwrap().len(), 1, "{report}");
+    assert_eq!(report["space"]["0"]["free_chunks"], 1, "{report}");
     assert!(report["epoch"].as_u64().unwrap() > 1 && report["managed"] == true, "{report}");
     let text = String::from_utf8(status(&[]).stdout).unwrap();
     assert!(text.contains("manages") && text.contains("(home)"), "{text}");

@@ -7,6 +7,8 @@ use std::time::Duration;
 use farside_fabric::Worker;
 use serde::Serialize;
 
+use crate::RegionId;
+use crate::alloc::Place;
 use crate::config::{Config, Node};
 use crate::control::{Announcement, MAGIC, MANAGER, NODE, Signs, session};
 use crate::links::{Connect, Links};
@@ -25,6 +27,8 @@ pub struct Inspection {
     pub nodes: BTreeMap<u16, Condition>,
     /// How each session is, by its client id; empty if the home node does not answer.
     pub sessions: BTreeMap<u64, SessionCondition>,
+    /// How the space of each region is used, where its primary answers.
+    pub space: BTreeMap<u16, Usage>,
     /// What is asked of the manager.
     pub petitions: usize,
 }
@@ -50,6 +54,15 @@ pub struct SessionCondition {
     pub alive: bool,
     /// The newest configuration that it has acknowledged.
     pub acknowledged: u64,
+}
+
+/// How a region's space is used.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Usage {
+    /// Chunks of 64 KiB that nobody has.
+    pub free_chunks: u64,
+    /// Slabs by the bytes of their objects.
+    pub slabs: BTreeMap<u64, u64>,
 }
 
 /// What one look at a node finds: its beat, and what the manager says.
@@ -93,6 +106,7 @@ pub async fn inspect(
         managed: heard(&first) != heard(&second),
         nodes: nodes.collect(),
         sessions: sessions.collect(),
+        space: usage(worker, &links, &config, lease).await,
         petitions: stored.petitions.len(),
         config,
     }))
@@ -117,6 +131,31 @@ async fn look(worker: &Worker, links: &Links, config: &Config, lease: Duration) 
     if let Some(home) = config.node(config.home) {
         let signs = links.within(span, home, signs(worker, links, home, config)).await;
         found.signs = signs.flatten().unwrap_or_default();
+    }
+    found
+}
+
+async fn usage(
+    worker: &Worker,
+    links: &Links,
+    config: &Config,
+    lease: Duration,
+) -> BTreeMap<u16, Usage> {
+    let span = lease.max(Duration::from_millis(200));
+    let mut found = BTreeMap::new();
+    for region in &config.regions {
+        let Some(primary) = region.replicas.first() else { continue };
+        let Some(node) = config.node(primary.node) else { continue };
+        let reading = async {
+            let queue = links.to(node).await?;
+            let replicas = vec![(queue, primary.base)];
+            let place = Place { region: RegionId(region.id), bytes: region.bytes, replicas };
+            place.usage(worker).await.ok()
+        };
+        if let Some(usage) = links.within(span, node, reading).await.flatten() {
+            let (free_chunks, slabs) = usage;
+            found.insert(region.id, Usage { free_chunks, slabs });
+        }
     }
     found
 }

@@ -41,7 +41,7 @@ pub use addr::{Addr, RegionId};
 pub use config::{Config, MAX_NODES, MAX_SESSIONS, Node, Region, Replica, Session};
 pub use control::CONTROL_BYTES;
 pub use host::{Host, HostEvent};
-pub use inspect::{Condition, Inspection, SessionCondition, inspect};
+pub use inspect::{Condition, Inspection, SessionCondition, Usage, inspect};
 pub use keeper::{Keeper, Lapsed};
 pub use links::{Connect, Connecting, Links};
 pub use member::{Ended, Means, Member};

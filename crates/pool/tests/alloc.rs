@@ -170,6 +170,37 @@ fn objects_that_others_free_come_back() {
     });
 }
 
+/// The primary is lost between a free and its collection: the copy knows of it.
+#[test]
+fn what_was_freed_is_known_after_a_promotion() {
+    let cluster = local::Cluster::new(2, BYTES + 4096).unwrap();
+    let worker = Worker::new(7);
+    let queues: Vec<_> =
+        (0..2).map(|node| cluster.client().connect(&worker, NodeId(node)).unwrap()).collect();
+    worker.block_on(async {
+        let mut owner = Heap::new(&worker, 1, vec![place(&queues)]);
+        let other = Heap::new(&worker, 2, vec![place(&queues)]);
+        let mut objects = Vec::new();
+        for number in 0..300u64 {
+            let addr = allocate(&mut owner, 100).await.unwrap();
+            set_header(&worker, &queues, addr, 100 + number).await;
+            objects.push((addr, 100 + number));
+        }
+        for (addr, header) in &objects[..200] {
+            assert_eq!(other.free_elsewhere(*addr, *header).await, Ok(true));
+        }
+        cluster.kill(NodeId(0)).unwrap();
+        owner.moved(place(&queues[1..]));
+        assert_eq!(owner.collect().await, Ok(0), "the hints died with the primary");
+        assert_eq!(owner.scrub().await, Ok(200));
+        assert_eq!(owner.live().await.unwrap().len(), 100);
+        // And somebody else would find the same, were the owner dead.
+        let mut heir = Heap::new(&worker, 3, vec![place(&queues[1..])]);
+        assert!(heir.reclaim(1).await.unwrap() > 0);
+        assert_eq!(heir.space().values().map(|space| space.used).sum::<usize>(), 100);
+    });
+}
+
 #[test]
 fn local_allocation_is_quick() {
     let cluster = local::Cluster::new(1, BYTES + 4096).unwrap();

@@ -92,6 +92,14 @@ impl Heap {
         self.places.iter().position(|place| place.region == region)
     }
 
+    /// A region has other replicas now. What is ours is known here, and stays; hints that were on the old
+    /// primary only are lost: [`Heap::scrub`] finds what they told of.
+    pub fn moved(&mut self, place: Place) {
+        if let Some(index) = self.place_of(place.region) {
+            self.places[index] = place;
+        }
+    }
+
     /// Claims another slab; `false` if no region has room for one.
     pub async fn refill(&mut self, class: SizeClass) -> Result<bool> {
         for step in 0..self.places.len() {
@@ -167,6 +175,10 @@ impl Heap {
         let (primary, base) = &place.replicas[0];
         let mut round = self.worker.round();
         let found = round.to(primary).cas(base + addr.offset(), header, FREED);
+        for (backup, base) in &place.replicas[1..] {
+            // A WRITE that is late could hit the next object here; a CAS cannot.
+            round.to(backup).cas(base + addr.offset(), header, FREED);
+        }
         let chunk = addr.offset() / CHUNK_BYTES;
         let table = round.to(primary).read(*base, chunk as usize * 8 + 8);
         let done = round.ring().await?;

@@ -1,5 +1,7 @@
 //! The table of a region: one word per chunk, which names the owner of its slab.
 
+use std::collections::BTreeMap;
+
 use farside_fabric::{Queue, Result, Worker};
 
 use super::SizeClass;
@@ -56,6 +58,20 @@ impl Place {
         let mut round = worker.round();
         let table = round.to(primary).read(*base, self.chunks() as usize * 8);
         Ok(round.ring().await?[table].to_vec())
+    }
+
+    /// How many chunks are free, and how many slabs there are by the bytes of their objects.
+    pub(crate) async fn usage(&self, worker: &Worker) -> Result<(u64, BTreeMap<u64, u64>)> {
+        let mut slabs = BTreeMap::new();
+        if self.chunks() < 2 {
+            return Ok((0, slabs));
+        }
+        let table = self.read_table(worker).await?;
+        let free = table.iter().skip(1).filter(|word| **word == 0).count();
+        for entry in table.iter().filter_map(|word| Entry::from_word(*word)) {
+            *slabs.entry(entry.class.bytes()).or_default() += u64::from(!entry.inner);
+        }
+        Ok((free as u64, slabs))
     }
 
     /// Single words at these offsets of the region, from the primary.
