@@ -177,6 +177,17 @@ ip link set eth9 up
 rdma link add rxe0 type rxe netdev eth9
 {tests} --test-threads=1 --nocapture &&
   {farside} doctor && {farside} bench verbs --fabric rdma --threads 1 --txns 100 --bytes 64 --outstanding 8 &&
+  {{
+    # A pool of three nodes behind the NIC, with leases that an emulated machine can keep.
+    for port in 7001 7002 7003; do
+      {farside} node --fabric rdma --memory 8MiB --listen 127.0.0.1:$port --config-store file:/tmp/pool --lease 2000 &
+    done
+    for i in 1 2 3 4 5 6 7 8 9 10; do
+      sleep 2
+      {farside} status --connect file:/tmp/pool > /tmp/status && break
+    done
+    cat /tmp/status; test $(grep -c 'alive.*rdma:127' /tmp/status) = 3
+  }} &&
   echo '{VERDICT}'
 poweroff -f
 ",

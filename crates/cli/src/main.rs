@@ -33,7 +33,7 @@ enum Command {
     /// Run simulated clusters under faults, seed by seed, and check what happened
     Sim(Box<sim::SimArgs>),
     /// Look at a pool: its members, regions and leases
-    Status(status::StatusArgs),
+    Status(Box<status::StatusArgs>),
     /// Check this machine for each fabric, and say what to do where something is missing
     Doctor(doctor::DoctorArgs),
     /// One client process of a benchmark; started by `farside bench`

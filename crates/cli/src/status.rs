@@ -8,10 +8,11 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use farside_fabric::{ClientId, Worker};
-use farside_pool::{Condition, Connect, Inspection, TcpConnect, inspect, store};
+use farside_pool::{Condition, Connect, Inspection, NetConnect, inspect, store};
 
 use crate::credentials::Credentials;
 use crate::node::STORE_TIMEOUT;
+use crate::rdma_args::RdmaArgs;
 
 /// Options of `farside status`.
 #[derive(Args)]
@@ -22,6 +23,9 @@ pub(crate) struct StatusArgs {
 
     #[command(flatten)]
     credentials: Credentials,
+
+    #[command(flatten)]
+    rdma: RdmaArgs,
 
     /// Print one JSON object
     #[arg(long)]
@@ -36,7 +40,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
     let client = ClientId(u64::from(std::process::id()) << 32 | 0x5747);
     let options = args.credentials.options()?;
     let connect: Rc<dyn Connect> =
-        Rc::new(TcpConnect::new(client, options, Duration::from_millis(500)));
+        Rc::new(NetConnect::new(client, options, args.rdma.options(), Duration::from_millis(500)));
     let Some(found) = worker.block_on(inspect(&worker, &*store, &connect))? else {
         bail!("{}: there is no pool; start a node with --config-store to found one", args.connect);
     };

@@ -80,7 +80,6 @@ fn bad_input_says_what_was_expected() {
     refuses(&["node", "--memory", "1MiB", "--secret-file", "/dev/null"], "not a file");
     let member = ["node", "--memory", "16MiB", "--listen", "127.0.0.1:0", "--config-store"];
     refuses(&[&member[..], &["etcd:nowhere"]].concat(), "expected etcd:HOST:PORT");
-    refuses(&[&member[..], &["file:/tmp/x", "--fabric", "rdma"]].concat(), "--fabric tcp only");
     refuses(&["status", "--connect", "sql:here"], "expected etcd:HOST:PORT");
     refuses(&["status", "--connect", "file:/nowhere/at-all"], "there is no pool");
     refuses(&["sim", "--workload", "pool", "--careless"], "--workload litmus");

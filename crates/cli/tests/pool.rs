@@ -12,11 +12,10 @@ use std::time::{Duration, Instant};
 
 use common::Etcd;
 use farside_conformance::other_host::OtherHost;
-use farside_fabric::tcp::Options;
-use farside_fabric::{ClientId, Worker};
+use farside_fabric::{ClientId, Worker, rdma, tcp};
 use farside_pool::store::{self, EtcdStore};
 use farside_pool::{
-    Config, ConfigStore, Connect, Means, Member, Petition, RegionId, TcpConnect, View,
+    Config, ConfigStore, Connect, Means, Member, NetConnect, Petition, RegionId, View,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -199,8 +198,12 @@ fn watch(url: &str, over: &Arc<AtomicBool>) -> Arc<Mutex<Arc<View>>> {
         for life in 1.. {
             let store = store::open(&url, Duration::from_secs(2)).unwrap();
             let client = ClientId(u64::from(std::process::id()) << 32 | life);
-            let connect: Rc<dyn Connect> =
-                Rc::new(TcpConnect::new(client, Options::default(), 4 * lease()));
+            let connect: Rc<dyn Connect> = Rc::new(NetConnect::new(
+                client,
+                tcp::Options::default(),
+                rdma::Options::default(),
+                4 * lease(),
+            ));
             let means = Means { worker: worker.clone(), client, store, connect };
             let session = async {
                 let member = Member::join(means).await.unwrap();

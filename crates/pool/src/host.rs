@@ -2,15 +2,14 @@
 
 use std::rc::Rc;
 
-use farside_fabric::tcp::Options;
-use farside_fabric::{ClientId, FabricError, Worker};
+use farside_fabric::{ClientId, FabricError, Worker, rdma, tcp};
 
 use crate::config::Node;
 use crate::keeper::{Keeper, Lapsed};
 use crate::links::Connect;
 use crate::member::{Ended, Means, Member};
+use crate::network::NetConnect;
 use crate::store::{ConfigStore, StoreError};
-use crate::tcp::TcpConnect;
 use crate::terms::Terms;
 
 /// What happens to a host.
@@ -29,14 +28,16 @@ pub enum HostEvent {
     Store(StoreError),
 }
 
-/// A node that is reached over TCP, in one of its lives.
+/// A node on a network, in one of its lives.
 pub struct Host {
-    /// Where others reach the node.
+    /// Where others reach the node: HOST:PORT, or rdma:HOST:PORT.
     pub address: String,
     /// Where the configuration is.
     pub store: Rc<dyn ConfigStore>,
     /// How nodes are connected to.
-    pub options: Options,
+    pub options: tcp::Options,
+    /// The same, where they are behind NICs.
+    pub rdma: rdma::Options,
     /// For a pool that this one founds.
     pub terms: Terms,
 }
@@ -55,7 +56,7 @@ impl Host {
         let client = ClientId(fresh_id()?);
         let timeout = 4 * self.terms.lease;
         let connect: Rc<dyn Connect> =
-            Rc::new(TcpConnect::new(client, self.options.clone(), timeout));
+            Rc::new(NetConnect::new(client, self.options.clone(), self.rdma.clone(), timeout));
         Ok(Means { worker: worker.clone(), client, store: Rc::clone(&self.store), connect })
     }
 

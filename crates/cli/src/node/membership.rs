@@ -10,7 +10,7 @@ use farside_fabric::Worker;
 use farside_fabric::tcp::{Options, Secret, Stop};
 use farside_pool::{Host, HostEvent, Lapsed, Terms, store};
 
-use super::{NodeArgs, STORE_TIMEOUT};
+use super::{Network, NodeArgs, STORE_TIMEOUT};
 
 /// One life of the node in the pool. When that is over, the node is stopped.
 pub(super) struct Membership {
@@ -27,14 +27,19 @@ impl Membership {
         stop: &Stop,
     ) -> Result<Option<Self>> {
         let Some(url) = args.config_store.clone() else { return Ok(None) };
-        let address = args.advertise.clone().unwrap_or_else(|| listen.to_string());
-        let terms = Terms::new(Duration::from_millis(args.lease));
+        let place = args.advertise.clone().unwrap_or_else(|| listen.to_string());
+        let (address, usual) = match args.fabric {
+            Network::Tcp => (place, 100),
+            Network::Rdma => (format!("rdma:{place}"), 10),
+        };
+        let terms = Terms::new(Duration::from_millis(args.lease.unwrap_or(usual)));
+        let rdma = args.rdma.options();
         let options = Options { secret: secret.clone(), ..Options::default() };
         let stop = stop.clone();
         let thread = std::thread::spawn(move || {
             let worker = Worker::patient(u64::from(std::process::id()));
             let store = store::open(&url, STORE_TIMEOUT).map_err(|why| anyhow!(why))?;
-            let host = Rc::new(Host { address, store, options, terms });
+            let host = Rc::new(Host { address, store, options, rdma, terms });
             let tell = Rc::new(move |event| log(start, &event));
             let ended = worker.block_on(host.run(&worker, tell));
             stop.stop();

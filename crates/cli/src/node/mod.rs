@@ -68,9 +68,9 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "HOST:PORT", requires = "config_store")]
     advertise: Option<String>,
 
-    /// How long a lease is, in milliseconds, if this node founds the pool
-    #[arg(long, default_value_t = 100, requires = "config_store", value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    lease: u64,
+    /// How long a lease is, in milliseconds, if this node founds the pool [default: 100, with rdma 10]
+    #[arg(long, requires = "config_store", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    lease: Option<u64>,
 
     /// Log each connection, and not only what was refused
     #[arg(long)]
@@ -120,10 +120,6 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
     };
     check_memory(args.memory)?;
     if args.config_store.is_some() {
-        ensure!(
-            args.fabric == Network::Tcp,
-            "--config-store works with --fabric tcp only, for now"
-        );
         ensure!(
             tls.is_none(),
             "--tls-cert together with --config-store is not possible yet: members would not know whom to believe"
