@@ -317,7 +317,7 @@ impl Member {
             }
         }
         match self.is_time_to_take_over(config, &reached) {
-            true => self.take_over(config, reached[0]).await,
+            true => self.take_over(config, *reached.first().unwrap_or(&config.home)).await,
             false => self.look_at_store(config).await.map(drop),
         }
     }
@@ -336,8 +336,13 @@ impl Member {
             silence.get(id).is_some_and(|(_, since)| now - *since >= 5 * self.terms.tick())
         };
         // A manager that hears nobody waits for others to do better.
+        if reached.is_empty() {
+            // All nodes are gone, or out of reach. A pool that goes on without us would have put us out
+            // long ago, which the store would tell.
+            return !self.manages() && lapsed_for > 16 * self.terms.lease;
+        }
         let patient = !self.manages() && lapsed_for >= self.terms.tick() * ticks as u32;
-        patient && !reached.is_empty() && reached.iter().all(silent)
+        patient && reached.iter().all(silent)
     }
 
     /// Learns what the store has; its revision, if that is nothing new.

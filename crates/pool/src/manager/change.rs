@@ -13,7 +13,13 @@ use crate::petition::Petition;
 
 pub(super) async fn decide(state: Rc<State>) {
     let links = Links::new(&state.means.worker, &state.means.connect);
+    let mut last = state.now();
     while !state.retired.get() {
+        let now = state.now();
+        if now - last.min(now) > state.terms.lease / 4 {
+            state.look_again();
+        }
+        last = now;
         if state.may_change() {
             let reachable = reachable_candidates(&state, &links).await;
             if let Some(next) = state.next_config(&reachable) {
@@ -159,6 +165,14 @@ impl State {
         }
     }
 
+    /// This manager did not run for a while: that nobody was heard meanwhile says nothing.
+    fn look_again(&self) {
+        probe!("a manager that was away looks again");
+        let now = self.now();
+        self.nodes.borrow_mut().values_mut().for_each(|record| record.look_again(now));
+        self.sessions.borrow_mut().values_mut().for_each(|record| record.look_again(now));
+    }
+
     /// Whether there may be a reason for a change: a quick look before a thorough one.
     fn may_change(&self) -> bool {
         let (now, terms) = (self.now(), &self.terms);
@@ -179,7 +193,11 @@ impl State {
             next.fenced.clear();
         }
         let mut changed = self.put_out(&mut next);
-        changed |= self.hear_petitions(&mut next, reachable);
+        // A newcomer that is not up to it must not delay what those who are there wait for; but where
+        // nothing goes on without newcomers, they are welcome.
+        if self.counting.get() >= config.epoch || self.is_late() {
+            changed |= self.hear_petitions(&mut next, reachable);
+        }
         for node in config.nodes.iter().filter(|node| config.is_drained(node.id)) {
             probe!("a node has drained");
             next.remove_node(node.id);

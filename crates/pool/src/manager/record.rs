@@ -55,6 +55,11 @@ impl Record {
         }
     }
 
+    /// Its silence counts from now on only. Its lease has ended all the sooner.
+    pub(super) fn look_again(&mut self, now: Time) {
+        self.read_at = self.read_at.max(now);
+    }
+
     /// Grants the newest beat for which there is evidence of the office from about when it was read.
     pub(super) fn grant(&mut self, evidence: Time, terms: &Terms) {
         while let Some((beat, read_at)) = self.waiting.front().copied()
