@@ -229,7 +229,9 @@ impl State {
             nodes.iter().filter(|(_, record)| is_lost(record)).map(|(id, _)| *id).collect();
         // Who sees the smaller part of the pool may be the one that is cut off: those who see the larger
         // part have time to take over first.
-        let minority = 2 * (nodes.len() - lost.len()) < nodes.len();
+        // Silent ones count, too: those that are not quite dead yet would follow one by one.
+        let heard = nodes.values().filter(|record| !record.is_silent(now, terms) && !record.reborn);
+        let minority = 2 * heard.count() < nodes.len();
         if minority && !lost.iter().all(|id| nodes[id].is_long_dead(now, terms)) {
             probe!("a manager that sees the smaller part hesitates");
             return false;
