@@ -1,10 +1,11 @@
 //! A memory node as a member of a pool: its keeper, and a session that can manage.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use farside_fabric::{ClientId, FabricError, Worker, rdma, tcp};
 
-use crate::config::Node;
+use crate::config::{Config, Node};
 use crate::keeper::{Keeper, Lapsed};
 use crate::links::Connect;
 use crate::member::{Ended, Means, Member};
@@ -71,11 +72,19 @@ impl Host {
         let address = self.address.clone();
         let node = Node { id: 0, incarnation, address, draining: false };
         let queue = means.connect.connect(worker, &node).await?;
-        let keeper = Keeper::format(worker, queue, self.terms, incarnation).await?;
+        let terms = self.terms_of_pool().await;
+        let keeper = Keeper::format(worker, queue, terms, incarnation).await?;
         let managing = Rc::clone(&self).manage(worker.clone(), incarnation, Rc::clone(&tell));
         let _session = worker.spawn(managing);
         let address = &self.address;
         Ok(keeper.keep(&self.store, address, |heard| tell(HostEvent::Heard(heard))).await)
+    }
+
+    /// Those of the pool, if there is one; otherwise those with which it will be founded.
+    async fn terms_of_pool(&self) -> Terms {
+        let stored = self.store.read(0).await.ok();
+        let config = stored.and_then(|stored| Config::decode(&stored.config?).ok());
+        config.map_or(self.terms, |config| Terms::new(Duration::from_nanos(config.lease_ns)))
     }
 
     /// Has a session in the pool, again and again.

@@ -81,11 +81,12 @@ impl Member {
             placed.ok_or_else(|| StoreError::Foreign("too few nodes for the copies".into()))?;
         }
         let stored = means.store.read(0).await?;
+        let start = means.worker.now();
         if stored.revision != 0 || !means.store.swap(0, &config.encode()).await? {
             return Ok(None);
         }
         let member = Self::new(means, terms, config.clone());
-        member.become_manager(config, member.means.worker.now());
+        member.become_manager(config, start, member.means.worker.now());
         Ok(Some(member))
     }
 
@@ -145,13 +146,14 @@ impl Member {
         let mut next = newest.next();
         next.manager = means.client.0;
         next.add_session(means.client.0);
+        let start = means.worker.now();
         let swapped = means.store.swap(revision, &next.encode()).await;
         if swapped != Ok(true) {
             return Box::pin(Self::join(means)).await;
         }
-        let safe = means.worker.now() + terms.store_age() + terms.takeover();
+        let safe = means.worker.now() + terms.stranger() + terms.takeover();
         let member = Self::new(means, terms, next.clone());
-        member.become_manager(next, safe);
+        member.become_manager(next, start, safe);
         Ok(member)
     }
 
@@ -184,8 +186,8 @@ impl Member {
         self.manager.borrow().as_ref().is_some_and(|manager| !manager.is_retired())
     }
 
-    fn become_manager(&self, config: Config, safe_after: Time) {
-        let manager = Manager::start(&self.means, self.terms, config, safe_after);
+    fn become_manager(&self, config: Config, confirmed: Time, safe_after: Time) {
+        let manager = Manager::start(&self.means, self.terms, config, confirmed, safe_after);
         *self.manager.borrow_mut() = Some(manager);
     }
 
@@ -322,6 +324,10 @@ impl Member {
         }
     }
 
+    fn never_had_a_lease(&self) -> bool {
+        self.view.valid_until() == Time(0)
+    }
+
     /// Whether nobody seems to manage any more, as far as this session sees.
     fn is_time_to_take_over(&self, config: &Config, reached: &[u16]) -> bool {
         let now = self.means.worker.now();
@@ -336,6 +342,9 @@ impl Member {
             silence.get(id).is_some_and(|(_, since)| now - *since >= 5 * self.terms.tick())
         };
         // A manager that hears nobody waits for others to do better.
+        if self.never_had_a_lease() && lapsed_for < self.terms.stranger() {
+            return false;
+        }
         if reached.is_empty() {
             // All nodes are gone, or out of reach. A pool that goes on without us would have put us out
             // long ago, which the store would tell.
@@ -368,6 +377,7 @@ impl Member {
         let mut next = config.next();
         next.manager = self.means.client.0;
         next.home = home;
+        let start = self.means.worker.now();
         match self.means.store.swap(revision, &next.encode()).await {
             Ok(true) => {}
             Ok(false) => {
@@ -380,20 +390,21 @@ impl Member {
                 return self.resolve(next).await;
             }
         }
-        self.begin_office(next);
+        self.begin_office(next, start);
         Ok(())
     }
 
     /// A swap whose answer was lost: did it happen?
     async fn resolve(&self, wanted: Config) -> Result<(), String> {
         loop {
+            let start = self.means.worker.now();
             match self.means.store.read(0).await {
                 Err(StoreError::Unreachable(_)) => self.means.worker.sleep(self.terms.tick()).await,
                 Err(StoreError::Foreign(why)) => return Err(why),
                 Ok(stored) => {
                     let newest = Config::decode(stored.config.as_deref().unwrap_or_default())?;
                     if newest == wanted {
-                        self.begin_office(newest);
+                        self.begin_office(newest, start);
                     }
                     return Ok(());
                 }
@@ -401,11 +412,15 @@ impl Member {
         }
     }
 
-    fn begin_office(&self, config: Config) {
+    fn begin_office(&self, config: Config, confirmed: Time) {
         probe!("a session took over from a silent manager");
-        let safe = self.means.worker.now() + self.terms.takeover();
+        let mut safe = self.means.worker.now() + self.terms.takeover();
+        if self.never_had_a_lease() {
+            // The manager may not know of this session, whose echo it does not miss.
+            safe = safe + self.terms.stranger();
+        }
         self.learn(config.clone());
-        self.become_manager(config, safe);
+        self.become_manager(config, confirmed, safe);
     }
 }
 

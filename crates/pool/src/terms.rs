@@ -69,6 +69,11 @@ impl Terms {
         4 * self.lease
     }
 
+    /// How long somebody waits of whom the manager may not know, with what clocks may differ by.
+    pub(crate) fn stranger(&self) -> Duration {
+        self.store_age() + self.store_age() / 100
+    }
+
     /// How long echoes suffice without a look at the store. Who is not a session must wait for that
     /// before it takes over.
     pub(crate) fn store_age(&self) -> Duration {

@@ -100,6 +100,15 @@ impl Heap {
 
     async fn release(&mut self, index: usize) -> Result<()> {
         let Some(slab) = self.forget(index) else { return Ok(()) };
+        // Whoever claims it next, for another class, finds first words that are 0, and no hints.
+        for chunk in slab.chunk..slab.chunk + slab.class.chunks() {
+            let mut round = self.worker.round();
+            for (replica, base) in &self.places[slab.region].replicas {
+                let zeroes = [0; CHUNK_BYTES as usize / 8];
+                round.to(replica).write(base + chunk * CHUNK_BYTES, &zeroes);
+            }
+            round.ring().await?;
+        }
         let words: Vec<_> = self.entries(slab.class).map(|word| (word, 0)).collect();
         self.places[slab.region].change(&self.worker, slab.chunk, &words).await?;
         Ok(())

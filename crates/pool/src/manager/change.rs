@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use farside_fabric::{ClientId, probe};
+use farside_fabric::{ClientId, Time, probe};
 
 use super::State;
 use super::record::Record;
@@ -13,13 +13,7 @@ use crate::petition::Petition;
 
 pub(super) async fn decide(state: Rc<State>) {
     let links = Links::new(&state.means.worker, &state.means.connect);
-    let mut last = state.now();
     while !state.retired.get() {
-        let now = state.now();
-        if now - last.min(now) > state.terms.lease / 4 {
-            state.look_again();
-        }
-        last = now;
         if state.may_change() {
             let reachable = reachable_candidates(&state, &links).await;
             if let Some(next) = state.next_config(&reachable) {
@@ -30,6 +24,17 @@ pub(super) async fn decide(state: Rc<State>) {
         fence(&state, &links).await;
         state.count();
         state.tick().await;
+    }
+}
+
+/// Notices when this manager did not run for a while.
+pub(super) async fn feel_pulse(state: Rc<State>) {
+    while !state.retired.get() {
+        let before = state.now();
+        state.means.worker.sleep(state.terms.tick()).await;
+        if state.now() - before > state.terms.lease / 4 {
+            state.look_again();
+        }
     }
 }
 
@@ -140,6 +145,12 @@ async fn fence(state: &State, links: &Links) {
 impl State {
     /// A configuration that is in the store now is the newest.
     pub(super) fn adopt(&self, config: Config) {
+        // Who is put out may have got a lease while this was on its way to the store.
+        let sessions = self.sessions.borrow();
+        let out = sessions.iter().filter(|(client, _)| config.session(**client).is_none());
+        let leases = out.map(|(_, record)| record.lease_end(&self.terms)).max();
+        drop(sessions);
+        self.safe_after.set(self.safe_after.get().max(leases.unwrap_or(Time(0))));
         *self.config.borrow_mut() = config;
         self.announced_at.set(self.now());
         self.meet_members();
@@ -198,10 +209,13 @@ impl State {
         if self.counting.get() >= config.epoch || self.is_late() {
             changed |= self.hear_petitions(&mut next, reachable);
         }
-        for node in config.nodes.iter().filter(|node| config.is_drained(node.id)) {
-            probe!("a node has drained");
-            next.remove_node(node.id);
-            changed = true;
+        for node in &config.nodes {
+            // One after the other: each may be the last copy once another is gone.
+            if next.is_drained(node.id) {
+                probe!("a node has drained");
+                next.remove_node(node.id);
+                changed = true;
+            }
         }
         if next.node(next.home).is_none() {
             let nodes = self.nodes.borrow();

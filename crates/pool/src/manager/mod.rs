@@ -64,7 +64,14 @@ struct State {
 
 impl Manager {
     /// Takes office with a configuration that is in the store. Nothing of it counts before `safe_after`.
-    pub(crate) fn start(means: &Means, terms: Terms, config: Config, safe_after: Time) -> Self {
+    /// The store named this manager at some time after `confirmed`.
+    pub(crate) fn start(
+        means: &Means,
+        terms: Terms,
+        config: Config,
+        confirmed: Time,
+        safe_after: Time,
+    ) -> Self {
         let now = means.worker.now();
         let state = Rc::new(State {
             means: means.clone(),
@@ -77,7 +84,7 @@ impl Manager {
             table_since: Cell::new(None),
             beat: Cell::new(means.worker.random() >> 8),
             beats: RefCell::default(),
-            confirmed: Cell::new(now),
+            confirmed: Cell::new(confirmed),
             nodes: RefCell::default(),
             sessions: RefCell::default(),
             petitions: RefCell::default(),
@@ -92,6 +99,7 @@ impl Manager {
                 worker.spawn(table::read_signs(Rc::clone(state))),
                 worker.spawn(office::hold(Rc::clone(state))),
                 worker.spawn(change::decide(Rc::clone(state))),
+                worker.spawn(change::feel_pulse(Rc::clone(state))),
             ]
         };
         let tasks = spawn(&state);

@@ -80,6 +80,11 @@ impl Record {
         now - self.read_at.min(now) > terms.ended()
     }
 
+    /// When its lease has ended at the latest.
+    pub(super) fn lease_end(&self, terms: &Terms) -> Time {
+        self.granted_read_at + terms.ended()
+    }
+
     /// Whether its lease has ended, be it alive or not.
     pub(super) fn has_lapsed(&self, now: Time, terms: &Terms) -> bool {
         now - self.granted_read_at.min(now) > terms.ended()
