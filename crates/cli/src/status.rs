@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use farside_fabric::{ClientId, Worker};
-use farside_pool::{Condition, Connect, Inspection, NetConnect, inspect, store};
+use farside_pool::{Condition, Connect, Inspection, NetConnect, Roles, inspect, store};
 
 use crate::credentials::Credentials;
 use crate::node::STORE_TIMEOUT;
@@ -60,20 +60,15 @@ fn is_well(found: &Inspection) -> bool {
 
 fn json(found: &Inspection) -> serde_json::Value {
     let config = &found.config;
-    let role = |node: u16, number: usize| {
-        found.config.regions.iter().filter(move |region| {
-            region.replicas.iter().position(|replica| replica.node == node) == Some(number)
-        })
-    };
     let members: Vec<_> = config
         .nodes
         .iter()
         .map(|node| {
-            let copies = (1..config.nodes.len()).map(|number| role(node.id, number).count());
+            let Roles { primaries, copies } = config.roles(node.id);
             serde_json::json!({
                 "id": node.id, "address": node.address, "draining": node.draining,
                 "state": found.nodes.get(&node.id), "home": node.id == config.home,
-                "primaries": role(node.id, 0).count(), "copies": copies.sum::<usize>(),
+                "primaries": primaries, "copies": copies,
             })
         })
         .collect();
@@ -110,11 +105,7 @@ fn print(found: &Inspection) {
     );
     println!("\nnode  state        primaries  copies  address");
     for node in &config.nodes {
-        let on = |number: usize| {
-            let is = |replica: &farside_pool::Replica| replica.node == node.id;
-            config.regions.iter().filter(|r| r.replicas.iter().position(is) == Some(number)).count()
-        };
-        let copies: usize = (1..config.nodes.len()).map(on).sum();
+        let Roles { primaries, copies } = config.roles(node.id);
         let state = match found.nodes.get(&node.id) {
             Some(Condition::Alive) if node.draining => "draining",
             Some(Condition::Alive) => "alive",
@@ -123,7 +114,7 @@ fn print(found: &Inspection) {
             _ => "UNREACHABLE",
         };
         let home = if node.id == config.home { " (home)" } else { "" };
-        println!("{:<5} {state:<12} {:<10} {copies:<7} {}{home}", node.id, on(0), node.address);
+        println!("{:<5} {state:<12} {primaries:<10} {copies:<7} {}{home}", node.id, node.address);
     }
     println!("\nsession           state    acknowledged");
     for session in &config.sessions {

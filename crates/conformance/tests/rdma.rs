@@ -1,17 +1,16 @@
 //! `rdma` on the first RDMA device of this machine. Without one, nothing is tested, and each test says
 //! so; `cargo xtask rdma-test` runs all of them on soft-RoCE in a virtual machine.
 
-use std::io::BufRead;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use farside_conformance::beds::{self, Network, TcpBed};
+use farside_conformance::beds::{self, Network, NodeProcess, TcpBed};
 use farside_conformance::{cases, run};
 use farside_fabric::{ClientId, FabricError, NodeId, Phase, Queue, Tally, Worker, rdma, tcp};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 /// The device, if there is one.
 fn device() -> Option<String> {
@@ -32,35 +31,18 @@ fn quick() -> tcp::Options {
     tcp::Options { timeout, connect_timeout: timeout, ..tcp::Options::default() }
 }
 
-/// A node process, killed when dropped.
-struct NodeProcess(Child, SocketAddr);
-
-impl NodeProcess {
-    fn start(network: Network) -> Self {
-        let mut child = Command::new(program())
-            .args([beds::NODE, network.name(), "127.0.0.1:0"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        NodeProcess(child, line.trim().parse().unwrap())
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_raw(self.0.id() as i32).unwrap(), signal).unwrap();
-    }
-
-    fn connect(&self, worker: &Worker, options: &rdma::Options) -> farside_fabric::Result<Queue> {
-        rdma::Client::open(ClientId(7), vec![self.1], quick(), options)?.connect(worker, NodeId(0))
-    }
+fn start(network: Network) -> NodeProcess {
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    NodeProcess::start(network, program(), &[], listen).unwrap()
 }
 
-impl Drop for NodeProcess {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn connect(
+    node: &NodeProcess,
+    worker: &Worker,
+    options: &rdma::Options,
+) -> farside_fabric::Result<Queue> {
+    let client = rdma::Client::open(ClientId(7), vec![node.address], quick(), options)?;
+    client.connect(worker, NodeId(0))
 }
 
 #[test]
@@ -82,9 +64,9 @@ fn the_suite_holds() {
 #[test]
 fn a_stopped_node_still_answers() {
     let Some(_) = device() else { return };
-    let (node, worker) = (NodeProcess::start(Network::Rdma), Worker::new(1));
-    let queue = node.connect(&worker, &rdma::Options::default()).unwrap();
-    node.signal(Signal::STOP);
+    let (node, worker) = (start(Network::Rdma), Worker::new(1));
+    let queue = connect(&node, &worker, &rdma::Options::default()).unwrap();
+    node.signal(Signal::STOP).unwrap();
     worker.block_on(async {
         for i in 0..100 {
             let mut round = worker.round();
@@ -95,16 +77,16 @@ fn a_stopped_node_still_answers() {
         let called = queue.call(farside_conformance::bed::service::ECHO, b"x").await;
         assert!(matches!(called, Err(FabricError::TimedOut { .. })), "{called:?}");
     });
-    node.signal(Signal::CONT);
+    node.signal(Signal::CONT).unwrap();
 }
 
 #[test]
 fn a_killed_node_is_noticed_and_reconnecting_says_so() {
     let Some(_) = device() else { return };
-    let (node, worker) = (NodeProcess::start(Network::Rdma), Worker::new(1));
-    let queue = node.connect(&worker, &rdma::Options::default()).unwrap();
+    let (node, worker) = (start(Network::Rdma), Worker::new(1));
+    let queue = connect(&node, &worker, &rdma::Options::default()).unwrap();
     let start = Instant::now();
-    node.signal(Signal::KILL);
+    node.signal(Signal::KILL).unwrap();
     let error = worker.block_on(async {
         loop {
             let mut round = worker.round();
@@ -125,9 +107,9 @@ fn a_killed_node_is_noticed_and_reconnecting_says_so() {
 #[test]
 fn large_doorbells_pass_through_small_queues() {
     let Some(_) = device() else { return };
-    let (node, worker) = (NodeProcess::start(Network::Rdma), Worker::new(1));
+    let (node, worker) = (start(Network::Rdma), Worker::new(1));
     let small = rdma::Options { queue_depth: 8, buffer_bytes: 8192, ..rdma::Options::default() };
-    let queue = node.connect(&worker, &small).unwrap();
+    let queue = connect(&node, &worker, &small).unwrap();
     worker.block_on(async {
         let rounds: Vec<_> = (0..4u64)
             .map(|task| {
@@ -168,9 +150,9 @@ fn packets_move_as_the_verbs_predict() {
         println!("skipped: {device} does not count its packets");
         return;
     }
-    let (node, worker) = (NodeProcess::start(Network::Rdma), Worker::new(1));
+    let (node, worker) = (start(Network::Rdma), Worker::new(1));
     let options = rdma::Options { mtu: Some(1024), ..rdma::Options::default() };
-    let queue = node.connect(&worker, &options).unwrap();
+    let queue = connect(&node, &worker, &options).unwrap();
     let measure = |count: u64, verbs: &dyn Fn(&mut farside_fabric::Doorbell<'_>)| {
         let (before, tally) = (counter(&device, "sent_pkts").unwrap(), Tally::default());
         worker.block_on(async {
@@ -267,11 +249,11 @@ fn a_peer_of_another_version_is_told_apart() {
 fn the_wrong_kind_of_node_says_what_it_is() {
     let Some(_) = device() else { return };
     let worker = Worker::new(1);
-    let plain = NodeProcess::start(Network::Tcp);
-    let said = plain.connect(&worker, &rdma::Options::default()).unwrap_err().to_string();
+    let plain = start(Network::Tcp);
+    let said = connect(&plain, &worker, &rdma::Options::default()).unwrap_err().to_string();
     assert!(said.contains("--fabric rdma"), "{said}");
-    let node = NodeProcess::start(Network::Rdma);
-    let client = tcp::Client::new(ClientId(1), vec![node.1], quick());
+    let node = start(Network::Rdma);
+    let client = tcp::Client::new(ClientId(1), vec![node.address], quick());
     let queue = client.connect(&worker, NodeId(0)).unwrap();
     let mut round = worker.round();
     round.to(&queue).read(0, 8);

@@ -1,15 +1,16 @@
 //! `tcp` on networks and with peers that misbehave: nodes that die or stop, other hosts, black holes,
 //! streams that are delayed and cut, thousands of connections.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use farside_conformance::beds::{self, TcpBed};
+use farside_conformance::beds::{self, Network, NodeProcess, TcpBed};
 use farside_conformance::other_host::{OtherHost, ip};
 use farside_conformance::{cases, run};
 use farside_fabric::tcp::{Client, Options};
 use farside_fabric::{ClientId, FabricError, NodeId, Queue, Result, Worker};
+use rustix::process::Signal;
 
 fn quick() -> Options {
     let timeout = Duration::from_millis(300);
@@ -46,43 +47,19 @@ fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_farside-conformance"))
 }
 
-/// A node process, killed when dropped.
-struct NodeProcess(std::process::Child, SocketAddr);
-
-impl NodeProcess {
-    fn start(prefix: &[&str], listen: &str) -> Self {
-        use std::io::BufRead;
-        let program = program().to_str().unwrap();
-        let command: Vec<_> =
-            prefix.iter().copied().chain([program, beds::NODE, "tcp", listen]).collect();
-        let mut child = std::process::Command::new(command[0])
-            .args(&command[1..])
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        NodeProcess(child, line.trim().parse().unwrap())
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_raw(self.0.id() as i32).unwrap();
-        rustix::process::kill_process(pid, signal).unwrap();
-    }
+fn start(prefix: &[String], host: IpAddr) -> NodeProcess {
+    NodeProcess::start(Network::Tcp, program(), prefix, SocketAddr::from((host, 0))).unwrap()
 }
 
-impl Drop for NodeProcess {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn start_here() -> NodeProcess {
+    start(&[], IpAddr::from([127, 0, 0, 1]))
 }
 
 #[test]
 fn a_killed_node_is_noticed_at_once() {
-    let node = NodeProcess::start(&[], "127.0.0.1:0");
-    let (worker, queue) = connect(node.1);
-    node.signal(rustix::process::Signal::KILL);
+    let node = start_here();
+    let (worker, queue) = connect(node.address);
+    node.signal(Signal::KILL).unwrap();
     let error = typed_within(&worker, &queue, Duration::from_millis(600));
     assert!(matches!(error, FabricError::NodeGone(_)), "{error}");
     let again = worker.block_on(queue.reconnect());
@@ -91,13 +68,13 @@ fn a_killed_node_is_noticed_at_once() {
 
 #[test]
 fn a_stopped_node_is_an_error_within_the_timeout() {
-    let node = NodeProcess::start(&[], "127.0.0.1:0");
-    let (worker, queue) = connect(node.1);
-    node.signal(rustix::process::Signal::STOP);
+    let node = start_here();
+    let (worker, queue) = connect(node.address);
+    node.signal(Signal::STOP).unwrap();
     let error = typed_within(&worker, &queue, Duration::from_millis(600));
     assert!(matches!(error, FabricError::TimedOut { .. }), "{error}");
     assert!(worker.block_on(queue.reconnect()).is_err(), "it does not answer");
-    node.signal(rustix::process::Signal::CONT);
+    node.signal(Signal::CONT).unwrap();
     let start = Instant::now();
     while worker.block_on(queue.reconnect()).is_err() {
         assert!(start.elapsed() < Duration::from_secs(5), "it goes on, and cannot be reached");
@@ -123,10 +100,8 @@ fn the_suite_holds_between_network_namespaces() {
 #[test]
 fn a_black_hole_is_an_error_within_the_timeout() {
     let Some(host) = OtherHost::new(2) else { return };
-    let prefix = host.prefix();
-    let prefix: Vec<_> = prefix.iter().map(String::as_str).collect();
-    let node = NodeProcess::start(&prefix, &format!("{}:0", host.there));
-    let (worker, queue) = connect(node.1);
+    let node = start(&host.prefix(), host.there);
+    let (worker, queue) = connect(node.address);
     worker.block_on(add(&worker, &queue)).unwrap();
     let route = format!("{}/32", host.there);
     assert!(ip(&["route", "add", "blackhole", &route]));
@@ -186,8 +161,8 @@ fn the_suite_holds_through_proxies_that_delay_stall_and_cut() {
 /// error and tries again counts every number once.
 #[test]
 fn nothing_is_lost_or_doubled_when_streams_are_cut() {
-    let node = NodeProcess::start(&[], "127.0.0.1:0");
-    let proxy = beds::Proxy::start(program(), node.1, 5, 20_000).unwrap();
+    let node = start_here();
+    let proxy = beds::Proxy::start(program(), node.address, 5, 20_000).unwrap();
     let worker = Worker::new(1);
     let client = Client::new(ClientId(9), vec![proxy.address], quick());
     let connect_somehow = || {
@@ -224,11 +199,12 @@ fn nothing_is_lost_or_doubled_when_streams_are_cut() {
 #[test]
 fn a_node_serves_thousands_of_connections() {
     const CLIENTS: usize = 2000;
-    let node = NodeProcess::start(&[], "127.0.0.1:0");
+    let node = start_here();
     let worker = Worker::new(1);
     let queues: Vec<_> = (0..CLIENTS)
         .map(|number| {
-            let client = Client::new(ClientId(number as u64 + 1), vec![node.1], Options::default());
+            let client =
+                Client::new(ClientId(number as u64 + 1), vec![node.address], Options::default());
             client.connect(&worker, NodeId(0)).unwrap()
         })
         .collect();

@@ -43,6 +43,15 @@ pub struct Replica {
     pub base: u64,
 }
 
+/// How many regions a node has a part in.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Roles {
+    /// As their primary.
+    pub primaries: usize,
+    /// With another copy.
+    pub copies: usize,
+}
+
 /// A client process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Session {
@@ -80,6 +89,13 @@ pub struct Config {
 
 /// How many sessions a pool has at most.
 pub const MAX_SESSIONS: usize = 1024;
+
+/// How many regions a pool has at most: with all its members, a configuration must fit into its place in
+/// the memory of each node.
+pub const MAX_REGIONS: usize = 512;
+
+/// How long the address of a node may be.
+const MAX_ADDRESS: usize = 128;
 
 /// How many lives of nodes are remembered after their end.
 const MAX_PAST_LIVES: usize = 256;
@@ -128,6 +144,11 @@ impl Config {
     /// A region.
     pub fn region(&self, id: RegionId) -> Option<&Region> {
         self.regions.get(id.0 as usize)
+    }
+
+    /// Whether there is room for a node with this address.
+    pub fn has_room_for(&self, address: &str) -> bool {
+        self.nodes.len() < MAX_NODES && address.len() <= MAX_ADDRESS
     }
 
     /// Takes in a node.
@@ -203,33 +224,31 @@ impl Config {
 
     /// Adds a region with so many copies, on the nodes that have the fewest: primaries and copies are
     /// spread over all of them. `first` is where regions begin in a node's memory. `None` if there are
-    /// too few nodes.
+    /// too few nodes, or too many regions.
     pub fn add_region(&mut self, bytes: u64, copies: usize, first: u64) -> Option<RegionId> {
-        let id = u16::try_from(self.regions.len()).ok()?;
-        let load = |node: &Node| {
-            let on = |replica: &&Replica| replica.node == node.id;
-            let copies = self.regions.iter().flat_map(|r| r.replicas.iter().chain(&r.joining));
-            let primaries = self.regions.iter().filter_map(|r| r.replicas.first());
-            (primaries.filter(on).count(), copies.filter(on).count(), node.id)
-        };
-        let mut nodes: Vec<_> = self
-            .nodes
-            .iter()
-            .filter(|node| !node.draining)
-            .map(|node| (load(node), node.id))
-            .collect();
-        if nodes.len() < copies || copies == 0 {
+        let id = self.regions.len() as u16;
+        let takers = self.nodes.iter().filter(|node| !node.draining);
+        let mut nodes: Vec<_> = takers.map(|node| (self.roles(node.id), node.id)).collect();
+        if nodes.len() < copies || copies == 0 || self.regions.len() == MAX_REGIONS {
             return None;
         }
         // The primary goes where the fewest primaries are, the others where the fewest copies are.
         let primary = nodes.iter().min().copied()?;
         nodes.retain(|node| *node != primary);
-        nodes.sort_by_key(|((primaries, copies, id), _)| (*copies, *primaries, *id));
+        nodes.sort_by_key(|(roles, id)| (roles.primaries + roles.copies, roles.primaries, *id));
         let chosen = std::iter::once(primary).chain(nodes).take(copies);
         let replicas =
             chosen.map(|(_, node)| Replica { node, base: self.free_base(node, first) }).collect();
         self.regions.push(Region { id, bytes, replicas, joining: Vec::new() });
         Some(RegionId(id))
+    }
+
+    /// What a node does for the regions.
+    pub fn roles(&self, node: u16) -> Roles {
+        let on = |replica: &&Replica| replica.node == node;
+        let primaries = self.regions.iter().filter_map(|r| r.replicas.first()).filter(on).count();
+        let all = self.regions.iter().flat_map(|r| r.replicas.iter().chain(&r.joining));
+        Roles { primaries, copies: all.filter(on).count() - primaries }
     }
 
     /// Where the next region begins on a node: behind all that it has.
@@ -258,8 +277,11 @@ impl Config {
         let placed = |region: &Region| region.replicas.iter().chain(&region.joining).all(known);
         if self.epoch == 0 || self.lease_ns == 0 {
             Err("a configuration without epoch or lease".into())
-        } else if self.sessions.len() > MAX_SESSIONS || self.nodes.len() > MAX_NODES {
-            Err("a configuration with more members than a pool may have".into())
+        } else if self.sessions.len() > MAX_SESSIONS
+            || self.nodes.len() > MAX_NODES
+            || self.regions.len() > MAX_REGIONS
+        {
+            Err("a configuration with more members or regions than a pool may have".into())
         } else if !self.regions.iter().all(placed) {
             Err("a configuration with a copy on a node that is no member".into())
         } else if !self.regions.iter().zip(0..).all(|(region, id)| region.id == id) {
@@ -347,6 +369,33 @@ mod tests {
             config.remove_node(id);
         }
         assert!(config.past_lives.len() <= MAX_PAST_LIVES && config.is_past(999));
+    }
+
+    /// The largest configuration does not reach into the place of the other.
+    #[test]
+    fn the_largest_configuration_fits_into_its_place() {
+        let mut config = Config::first(ClientId(u64::MAX), std::time::Duration::from_secs(60));
+        config.sessions.clear();
+        config.next_node = u16::MAX - MAX_NODES as u16;
+        for number in 0..MAX_NODES as u64 {
+            let address = "x".repeat(MAX_ADDRESS);
+            assert!(config.has_room_for(&address));
+            config.add_node(&address, u64::MAX - number);
+        }
+        assert!(!config.has_room_for("x") && !three_nodes().has_room_for(&"x".repeat(200)));
+        for number in 0..MAX_SESSIONS as u64 {
+            config.add_session(u64::MAX - number).unwrap();
+            config.fenced.push(u64::MAX);
+        }
+        config.past_lives = vec![u64::MAX; MAX_PAST_LIVES];
+        while config.add_region(1 << 47, 5, 1 << 46).is_some() {}
+        assert_eq!(config.regions.len(), MAX_REGIONS);
+        for region in &mut config.regions {
+            region.replicas.iter_mut().for_each(|replica| replica.base = 1 << 47);
+            region.joining = region.replicas.clone();
+        }
+        let (bytes, room) = (config.encode().len(), crate::control::MAX_CONFIG_BYTES);
+        assert!(bytes <= room, "{bytes} bytes for {room}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farside_fabric::{ClientId, FabricError, Worker, rdma, tcp};
 
-use crate::config::{Config, Node};
+use crate::config::Node;
 use crate::keeper::{Keeper, Lapsed};
 use crate::links::Connect;
 use crate::member::{Ended, Means, Member};
@@ -83,7 +83,7 @@ impl Host {
     /// Those of the pool, if there is one; otherwise those with which it will be founded.
     async fn terms_of_pool(&self) -> Terms {
         let stored = self.store.read(0).await.ok();
-        let config = stored.and_then(|stored| Config::decode(&stored.config?).ok());
+        let config = stored.and_then(|stored| stored.newest());
         config.map_or(self.terms, |config| Terms::new(Duration::from_nanos(config.lease_ns)))
     }
 

@@ -14,7 +14,7 @@ use std::task::Poll;
 
 use farside_fabric::{Queue, Result, Worker, probe};
 
-use crate::config::{Config, Node};
+use crate::config::Config;
 use crate::control::{Announcement, MAGIC, MANAGER, NODE, NODE_BEAT};
 use crate::petition::Petition;
 use crate::store::{ConfigStore, Reader};
@@ -111,23 +111,29 @@ impl Keeper {
     async fn is_put_out(&self, reader: &Reader) -> bool {
         let answer = reader.read(&self.worker, self.terms.answer()).await;
         let stored = answer.and_then(Result::ok);
-        let config = stored.and_then(|stored| Config::decode(&stored.config?).ok());
-        let is_mine = |node: &Node| node.incarnation == self.incarnation;
-        config.is_some_and(|config| !config.nodes.iter().any(is_mine))
+        stored.and_then(|stored| stored.newest()).is_some_and(|config| !self.is_member(&config))
+    }
+
+    fn is_member(&self, config: &Config) -> bool {
+        config.nodes.iter().any(|node| node.incarnation == self.incarnation)
     }
 
     /// Asks to be a member, at `address`, until this life of the node is one; returns when it is over.
     async fn ask(&self, store: &dyn ConfigStore, address: &str) {
         let key = format!("node-{:016x}", self.incarnation);
         let petition = Petition::Join { address: address.into(), incarnation: self.incarnation };
+        let (mut known, mut member) = (0, false);
         loop {
-            let stored = store.read(0).await.ok();
-            let config = stored.map(|stored| stored.config.and_then(|c| Config::decode(&c).ok()));
-            let is_mine = |node: &Node| node.incarnation == self.incarnation;
-            match config.flatten() {
-                Some(config) if config.is_past(self.incarnation) => return,
-                Some(config) if config.nodes.iter().any(is_mine) => {}
-                _ => _ = store.petition(&key, &petition.encode()).await,
+            if let Ok(stored) = store.read(known).await {
+                if let Some(config) = stored.newest() {
+                    if config.is_past(self.incarnation) {
+                        return;
+                    }
+                    (known, member) = (stored.revision, self.is_member(&config));
+                }
+                if !member {
+                    let _ = store.petition(&key, &petition.encode()).await;
+                }
             }
             self.worker.sleep(4 * self.terms.lease).await;
         }

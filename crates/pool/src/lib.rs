@@ -38,7 +38,9 @@ pub mod terms;
 mod view;
 
 pub use addr::{Addr, RegionId};
-pub use config::{Config, MAX_NODES, MAX_SESSIONS, Node, Region, Replica, Session};
+pub use config::{
+    Config, MAX_NODES, MAX_REGIONS, MAX_SESSIONS, Node, Region, Replica, Roles, Session,
+};
 pub use control::CONTROL_BYTES;
 pub use host::{Host, HostEvent};
 pub use inspect::{Condition, Inspection, SessionCondition, Usage, inspect};

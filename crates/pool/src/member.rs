@@ -330,6 +330,10 @@ impl Member {
 
     /// Whether nobody seems to manage any more, as far as this session sees.
     fn is_time_to_take_over(&self, config: &Config, reached: &[u16]) -> bool {
+        // A manager that hears nobody waits for others to do better.
+        if self.manages() {
+            return false;
+        }
         let now = self.means.worker.now();
         let since = self.view.valid_until().max(self.hopeful_until.get());
         let lapsed_for = now - since.min(now);
@@ -341,16 +345,15 @@ impl Member {
             let silence = self.silence.borrow();
             silence.get(id).is_some_and(|(_, since)| now - *since >= 5 * self.terms.tick())
         };
-        // A manager that hears nobody waits for others to do better.
         if self.never_had_a_lease() && lapsed_for < self.terms.stranger() {
             return false;
         }
         if reached.is_empty() {
             // All nodes are gone, or out of reach. A pool that goes on without us would have put us out
             // long ago, which the store would tell.
-            return !self.manages() && lapsed_for > 16 * self.terms.lease;
+            return lapsed_for > 16 * self.terms.lease;
         }
-        let patient = !self.manages() && lapsed_for >= self.terms.tick() * ticks as u32;
+        let patient = lapsed_for >= self.terms.tick() * ticks as u32;
         patient && reached.iter().all(silent)
     }
 

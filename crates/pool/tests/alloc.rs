@@ -13,6 +13,15 @@ use farside_pool::{Addr, RegionId};
 const REGION: RegionId = RegionId(3);
 const BYTES: u64 = 32 << 20;
 
+/// Memory of this process, and a worker with a queue to each node.
+fn bed(nodes: u16) -> (local::Cluster, Worker, Vec<Queue>) {
+    let cluster = local::Cluster::new(nodes, BYTES + 4096).unwrap();
+    let worker = Worker::new(7);
+    let connect = |node| cluster.client().connect(&worker, NodeId(node)).unwrap();
+    let queues = (0..nodes).map(connect).collect();
+    (cluster, worker, queues)
+}
+
 /// Nobody keeps addresses here.
 struct Always;
 
@@ -61,10 +70,7 @@ fn any_size(worker: &Worker) -> u64 {
 
 #[test]
 fn objects_never_overlap_and_space_comes_back() {
-    let cluster = local::Cluster::new(2, BYTES + 4096).unwrap();
-    let worker = Worker::new(7);
-    let queues: Vec<_> =
-        (0..2).map(|node| cluster.client().connect(&worker, NodeId(node)).unwrap()).collect();
+    let (_cluster, worker, queues) = bed(2);
     worker.block_on(async {
         let mut heap = Heap::new(&worker, 9, vec![place(&queues)]);
         let mut live: BTreeMap<u64, (u64, Addr)> = BTreeMap::new();
@@ -114,11 +120,9 @@ fn a_slab_waits_for_the_safe_point() {
             false
         }
     }
-    let cluster = local::Cluster::new(1, BYTES + 4096).unwrap();
-    let worker = Worker::new(7);
-    let queue = cluster.client().connect(&worker, NodeId(0)).unwrap();
+    let (_cluster, worker, queues) = bed(1);
     worker.block_on(async {
-        let mut heap = Heap::new(&worker, 9, vec![place(&[queue])]);
+        let mut heap = Heap::new(&worker, 9, vec![place(&queues)]);
         let class = SizeClass::of(1 << 15).unwrap();
         let objects: Vec<_> = {
             let mut objects = Vec::new();
@@ -140,10 +144,7 @@ fn a_slab_waits_for_the_safe_point() {
 /// What others free comes back to its owner, with the hint or without.
 #[test]
 fn objects_that_others_free_come_back() {
-    let cluster = local::Cluster::new(2, BYTES + 4096).unwrap();
-    let worker = Worker::new(7);
-    let queues: Vec<_> =
-        (0..2).map(|node| cluster.client().connect(&worker, NodeId(node)).unwrap()).collect();
+    let (_cluster, worker, queues) = bed(2);
     worker.block_on(async {
         let mut owner = Heap::new(&worker, 1, vec![place(&queues)]);
         let mut other = Heap::new(&worker, 2, vec![place(&queues)]);
@@ -173,10 +174,7 @@ fn objects_that_others_free_come_back() {
 /// The primary is lost between a free and its collection: the copy knows of it.
 #[test]
 fn what_was_freed_is_known_after_a_promotion() {
-    let cluster = local::Cluster::new(2, BYTES + 4096).unwrap();
-    let worker = Worker::new(7);
-    let queues: Vec<_> =
-        (0..2).map(|node| cluster.client().connect(&worker, NodeId(node)).unwrap()).collect();
+    let (cluster, worker, queues) = bed(2);
     worker.block_on(async {
         let mut owner = Heap::new(&worker, 1, vec![place(&queues)]);
         let other = Heap::new(&worker, 2, vec![place(&queues)]);
@@ -203,11 +201,9 @@ fn what_was_freed_is_known_after_a_promotion() {
 
 #[test]
 fn local_allocation_is_quick() {
-    let cluster = local::Cluster::new(1, BYTES + 4096).unwrap();
-    let worker = Worker::new(7);
-    let queue = cluster.client().connect(&worker, NodeId(0)).unwrap();
+    let (_cluster, worker, queues) = bed(1);
     worker.block_on(async {
-        let mut heap = Heap::new(&worker, 9, vec![place(&[queue])]);
+        let mut heap = Heap::new(&worker, 9, vec![place(&queues)]);
         let classes: Vec<_> = [8, 40, 64, 200, 1000].map(|b| SizeClass::of(b).unwrap()).into();
         for class in &classes {
             assert!(heap.refill(*class).await.unwrap());

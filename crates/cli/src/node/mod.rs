@@ -2,7 +2,7 @@
 
 mod membership;
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
     let listen = resolve(&args.listen)?;
     let secret = args.secret_file.as_deref().map(Secret::read).transpose()?;
     ensure!(
-        is_loopback(listen.ip()) || secret.is_some() || args.trust_network,
+        listen.ip().is_loopback() || secret.is_some() || args.trust_network,
         "--listen {listen} is reachable from other machines: give --secret-file FILE, or --trust-network if nobody else can reach it"
     );
     let tls = match (&args.tls_cert, &args.tls_key) {
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
         _ => None,
     };
     check_memory(args.memory)?;
-    if args.config_store.is_some() {
+    if let Some(url) = &args.config_store {
         ensure!(
             tls.is_none(),
             "--tls-cert together with --config-store is not possible yet: members would not know whom to believe"
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
             2 * farside_pool::CONTROL_BYTES
         );
         // Before anything starts: a wrong URL is wrong at once.
-        farside_pool::store::open(args.config_store.as_deref().unwrap_or_default(), STORE_TIMEOUT)
+        farside_pool::store::open(url, STORE_TIMEOUT)
             .map_err(|why| anyhow!("--config-store {why}"))?;
     }
     let stopped = Arc::new(AtomicBool::new(false));
@@ -179,10 +179,6 @@ fn resolve(text: &str) -> Result<SocketAddr> {
         .to_socket_addrs()
         .with_context(|| format!("--listen {text}: expected HOST:PORT, such as 127.0.0.1:7171"))?;
     found.next().with_context(|| format!("--listen {text}: no such host"))
-}
-
-fn is_loopback(address: IpAddr) -> bool {
-    address.is_loopback()
 }
 
 /// The kernel would promise memory that is not there, and kill the node when it is used.

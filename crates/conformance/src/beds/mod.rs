@@ -12,7 +12,7 @@ pub use process::{ACTOR, act, start as start_process};
 pub use proxy::{PROXY, Proxy, be_proxy};
 pub use shm::ShmBed;
 pub use sim::SimBed;
-pub use tcp::{NODE, Network, TcpBed, be_node};
+pub use tcp::{NODE, Network, NodeProcess, TcpBed, be_node};
 
 use anyhow::{Result, bail};
 use farside_sim::Faults;

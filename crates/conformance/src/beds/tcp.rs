@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail};
 use farside_fabric::tcp::{Node, NodeOptions, Options, Stop};
 use farside_fabric::{ClientId, NodeId, Queue, Worker, rdma, tcp};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
 use super::process;
 use crate::actor::Job;
@@ -86,15 +87,17 @@ pub struct TcpBed {
     addresses: Vec<SocketAddr>,
 }
 
+/// A memory node in a process of its own, killed when dropped.
 #[derive(Debug)]
-struct NodeProcess {
+pub struct NodeProcess {
     child: Child,
-    address: SocketAddr,
+    /// Where it listens.
+    pub address: SocketAddr,
 }
 
 impl NodeProcess {
     /// Started by `prefix`, if there is one, such as `ip netns exec NAME`.
-    fn start(
+    pub fn start(
         network: Network,
         program: &Path,
         prefix: &[String],
@@ -114,6 +117,12 @@ impl NodeProcess {
         BufReader::new(stdout).read_line(&mut line)?;
         let address = line.trim().parse().with_context(|| format!("a node said '{line}'"))?;
         Ok(NodeProcess { child, address })
+    }
+
+    /// Sends a signal to the process.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = Pid::from_raw(self.child.id() as i32).context("a process has an id")?;
+        Ok(kill_process(pid, signal)?)
     }
 
     fn kill(&mut self) {
@@ -230,7 +239,7 @@ impl Bed for TcpBed {
 pub fn be_node(args: &[String]) -> Result<()> {
     let [network, address] = args else { bail!("a node needs NETWORK ADDRESS") };
     // Whatever becomes of the test, this process does not outlive it.
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     let options = NodeOptions {
         listen: address.parse()?,
         memory_bytes: NODE_BYTES,

@@ -285,7 +285,7 @@ macro_rules! verbs {
                         // SAFETY: the types are those of the library's header.
                         *unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) }
                             .map_err(|e| {
-                                let why = format!("{e}; use rdma-core 17 or later");
+                                let why = format!("{e}; is this the libibverbs of rdma-core?");
                                 FabricError::setup(format!("finding a function in {name}"), why)
                             })?
                     },)*

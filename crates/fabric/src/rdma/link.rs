@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::chain::{Cursor, Flight};
 use super::client::{Introduced, Shared};
@@ -11,7 +10,7 @@ use super::ffi::{Completion, status};
 use super::pair::Pair;
 use crate::link::{Bell, Capabilities, Completer, Control, Link, Posted, Token};
 use crate::runtime::Worker;
-use crate::tcp::{Place, TcpLink, aside};
+use crate::tcp::{LOOK, Place, TcpLink, aside};
 use crate::{ClientId, FabricError, NodeId, Persistence, Result, Time};
 
 /// How many looks in vain share one look at the clock and at the control connection.
@@ -19,9 +18,6 @@ const LOOKS_PER_CLOCK: u32 = 64;
 
 /// Completions that are taken at once.
 const COMPLETIONS: usize = 16;
-
-/// How often a reconnecting task looks whether it can go on.
-const LOOK: Duration = Duration::from_micros(200);
 
 pub(super) struct RdmaLink {
     worker: Worker,

@@ -53,8 +53,8 @@ pub(crate) struct Place {
     pub(crate) address: SocketAddr,
 }
 
-/// How often a task looks whether a helper thread is done.
-const LOOK: Duration = Duration::from_micros(200);
+/// How often a task looks whether a helper thread is done, or rounds under way have failed.
+pub(crate) const LOOK: Duration = Duration::from_micros(200);
 
 /// Does something that blocks on a thread of its own; other tasks of the worker go on meanwhile.
 pub(crate) async fn aside<T: Send + 'static>(

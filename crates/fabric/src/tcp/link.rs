@@ -3,9 +3,8 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::client::{Connected, Place, Shared, aside, farewell};
+use super::client::{Connected, LOOK, Place, Shared, aside, farewell};
 use super::stream::{Inbox, Look, Outbox};
 use super::tls::Channel;
 use super::wire::{Kind, MAX_BODY, put_verb, words_in, words_returned, words_sent};
@@ -15,9 +14,6 @@ use crate::{ClientId, FabricError, NodeId, Persistence, Result, Time};
 
 /// How many looks in vain share one reading of the clock, for the timeout.
 const LOOKS_PER_CLOCK: u32 = 16;
-
-/// How often a reconnecting task looks whether the helper thread is done.
-const LOOK: Duration = Duration::from_micros(200);
 
 pub(crate) struct TcpLink {
     worker: Worker,

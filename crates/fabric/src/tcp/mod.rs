@@ -26,7 +26,7 @@ pub use auth::Secret;
 pub use client::{Client, Options};
 pub use node::{Node, NodeEvent, NodeOptions, Stop};
 
-pub(crate) use client::{Connected, Place, Shared, aside};
+pub(crate) use client::{Connected, LOOK, Place, Shared, aside};
 pub(crate) use link::TcpLink;
 pub(crate) use node::SideDoor;
 pub use tls::{ClientTls, NodeTls};

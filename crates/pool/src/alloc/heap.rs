@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use farside_fabric::{Result, Worker, probe};
 
-use super::slab::{CHUNK_BYTES, HEAD_BYTES, Slab};
+use super::slab::{CHUNK_BYTES, Slab};
 use super::table::{Entry, Place};
 use super::{Bitmap, FREED, SizeClass};
 use crate::{Addr, RegionId};
@@ -229,8 +229,6 @@ fn find_run(table: &[u64], chunks: usize) -> Option<u64> {
     }
     None
 }
-
-const _: () = assert!(HEAD_BYTES.is_multiple_of(8));
 
 #[cfg(test)]
 mod tests {

@@ -44,22 +44,16 @@ async fn swap(state: &State, next: Config) {
         return;
     }
     let start = state.now();
-    match state.means.store.swap(state.revision.get(), &next.encode()).await {
+    let swapped = state.means.store.swap(state.revision.get(), &next.encode()).await;
+    // However that went, the next look at the store tells; until then there is no other change.
+    state.revision.set(0);
+    match swapped {
         Ok(true) => {
             state.confirmed.set(state.confirmed.get().max(start));
-            // Known again with the next look at the store; until then there is no other change.
-            state.revision.set(0);
             state.adopt(next);
         }
-        // Another revision, or nobody knows: the next look at the store tells.
-        Ok(false) => {
-            probe!("a change was too late");
-            state.revision.set(0);
-        }
-        Err(_) => {
-            probe!("a change without an answer");
-            state.revision.set(0);
-        }
+        Ok(false) => probe!("a change was too late"),
+        Err(_) => probe!("a change without an answer"),
     }
     super::office::confirm(state).await;
 }
@@ -69,13 +63,10 @@ async fn reachable_candidates(state: &State, links: &Links) -> Vec<u64> {
     let petitions = state.petitions.borrow().clone();
     let mut reachable = Vec::new();
     for (_, petition) in petitions {
-        let Petition::Join { address, incarnation } = petition else { continue };
-        if is_done(
-            &state.config.borrow(),
-            &Petition::Join { address: address.clone(), incarnation },
-        ) {
+        if is_done(&state.config.borrow(), &petition) {
             continue;
         }
+        let Petition::Join { address, incarnation } = petition else { continue };
         // Under a number that no member has; forgotten when it is answered.
         let node = Node { id: u16::MAX, incarnation, address, draining: false };
         let answers = links.within(state.terms.answer(), &node, links.to(&node)).await;
@@ -150,17 +141,18 @@ impl State {
         let out = sessions.iter().filter(|(client, _)| config.session(**client).is_none());
         let leases = out.map(|(_, record)| record.lease_end(&self.terms)).max();
         drop(sessions);
-        self.safe_after.set(self.safe_after.get().max(leases.unwrap_or(Time(0))));
+        self.leases_end.set(self.leases_end.get().max(leases.unwrap_or(Time(0))));
         *self.config.borrow_mut() = config;
         self.announced_at.set(self.now());
         self.meet_members();
     }
 
-    /// The newest configuration counts, once everybody has acknowledged it or was fenced, and nobody
-    /// has a lease of an older manager.
+    /// The newest configuration counts, once everybody has acknowledged it or was fenced, and no lease is
+    /// left of an older manager, or of somebody who was put out.
     fn count(&self) {
         let config = self.config.borrow();
-        if self.counting.get() >= config.epoch || self.now() < self.safe_after.get() {
+        let leases_end = self.leases_end.get().max(self.safe_after.get());
+        if self.counting.get() >= config.epoch || self.now() < leases_end {
             return;
         }
         let sessions = self.sessions.borrow();
@@ -242,8 +234,8 @@ impl State {
         let lost: Vec<u16> =
             nodes.iter().filter(|(_, record)| is_lost(record)).map(|(id, _)| *id).collect();
         // Who sees the smaller part of the pool may be the one that is cut off: those who see the larger
-        // part have time to take over first.
-        // Silent ones count, too: those that are not quite dead yet would follow one by one.
+        // part have time to take over first. Silent ones count, too: those that are not quite dead yet
+        // would follow one by one.
         let heard = nodes.values().filter(|record| !record.is_silent(now, terms) && !record.reborn);
         let minority = 2 * heard.count() < nodes.len();
         if minority && !lost.iter().all(|id| nodes[id].is_long_dead(now, terms)) {
@@ -300,6 +292,7 @@ impl State {
                 Petition::Join { address, incarnation } => {
                     // Its earlier life, if it is still a member, must be put out first.
                     let free = next.nodes.iter().all(|node| node.address != *address)
+                        && next.has_room_for(address)
                         && reachable.contains(incarnation);
                     if free {
                         probe!("a node joins");

@@ -46,6 +46,8 @@ struct State {
     announced_at: Cell<Time>,
     /// Before that, somebody may have a lease of an older manager.
     safe_after: Cell<Time>,
+    /// Before that, somebody whom this manager has put out may have a lease.
+    leases_end: Cell<Time>,
     /// Since when the table of sessions could be read, every time.
     table_since: Cell<Option<Time>>,
     /// Counts up; sessions echo it.
@@ -81,6 +83,7 @@ impl Manager {
             counting: Cell::new(0),
             announced_at: Cell::new(now),
             safe_after: Cell::new(safe_after),
+            leases_end: Cell::new(Time(0)),
             table_since: Cell::new(None),
             beat: Cell::new(means.worker.random() >> 8),
             beats: RefCell::default(),

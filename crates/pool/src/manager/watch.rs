@@ -8,9 +8,7 @@ use farside_fabric::{Time, probe};
 
 use super::State;
 use crate::config::Node;
-use crate::control::{
-    Announcement, CONFIG_HEAD, MAGIC, MANAGER, NODE, config as config_at, config_words,
-};
+use crate::control::{Announcement, MAGIC, MANAGER, NODE, config as config_at, config_words};
 use crate::links::Links;
 
 /// Keeps a task for every member. One node that hangs does not delay the others.
@@ -57,7 +55,6 @@ async fn exchange(state: &State, links: &Links, node: &Node, written: &mut u64) 
     let mut bell = round.to(&queue);
     if let Some(config) = &config {
         let words = config_words(config);
-        debug_assert!(words.len() > CONFIG_HEAD);
         // Ordered before the announcement, which makes members read it.
         bell.write(config_at(config.epoch), &words);
     }

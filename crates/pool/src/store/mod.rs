@@ -16,6 +16,8 @@ pub use url::open;
 use std::future::Future;
 use std::pin::Pin;
 
+use crate::config::Config;
+
 /// What the store has.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stored {
@@ -25,6 +27,13 @@ pub struct Stored {
     pub config: Option<Vec<u8>>,
     /// What processes and nodes ask the manager for, by key.
     pub petitions: Vec<(String, Vec<u8>)>,
+}
+
+impl Stored {
+    /// The configuration, if there is one that can be read.
+    pub fn newest(&self) -> Option<Config> {
+        Config::decode(self.config.as_deref()?).ok()
+    }
 }
 
 /// Why the store did not do as it was told.

@@ -20,8 +20,6 @@ pub(super) struct Believed {
 #[derive(Default)]
 pub(super) struct Log {
     pub(super) writes: Vec<Believed>,
-    /// Configurations that sessions acted by, by client and epoch.
-    pub(super) seen: BTreeMap<u64, Vec<u64>>,
     /// Every configuration that was ever in the store.
     pub(super) configs: BTreeMap<u64, Config>,
 }

@@ -144,9 +144,8 @@ impl Shared {
     /// A task that writes to primaries as long as it may.
     pub(super) fn start_writer(self: &Rc<Self>, process: &Process) {
         let shared = Rc::clone(self);
-        let (worker, view, client) =
-            (process.worker.clone(), Rc::clone(&process.view), process.client);
-        let means = self.means(process.id, client, &worker);
+        let (worker, view) = (process.worker.clone(), Rc::clone(&process.view));
+        let means = self.means(process.id, process.client, &worker);
         let writing = async move {
             let links = Links::new(&worker, &means.connect);
             loop {
@@ -158,7 +157,7 @@ impl Shared {
                 let known = view.take();
                 view.set(known.clone());
                 if let Some(view) = known {
-                    shared.write(&worker, &links, &view, client).await;
+                    shared.write(&worker, &links, &view).await;
                 }
             }
         };
@@ -176,7 +175,7 @@ impl Shared {
         may && view.epoch() == config.epoch
     }
 
-    async fn write(&self, worker: &Worker, links: &Links, view: &View, client: u64) -> Option<()> {
+    async fn write(&self, worker: &Worker, links: &Links, view: &View) -> Option<()> {
         let config = view.config();
         let region = &config.regions[worker.random_below(config.regions.len() as u64) as usize];
         let primary = region.replicas.first()?;
@@ -195,10 +194,6 @@ impl Shared {
         if done.is_err() || !believed {
             self.lost.set(self.lost.get() + 1);
             return None;
-        }
-        let seen = log.seen.entry(client).or_default();
-        if seen.last() != Some(&config.epoch) {
-            seen.push(config.epoch);
         }
         let (region, epoch, node) = (region.id, config.epoch, primary.node);
         log.writes.push(Believed { region, epoch, node, posted_ns, completed_ns });

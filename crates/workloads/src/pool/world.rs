@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use farside_fabric::runtime::Random;
-use farside_pool::{Config, Petition};
+use farside_pool::Petition;
 use farside_sim::{FaultKind, Profile, Sim};
 
 use super::log::Log;
@@ -229,8 +229,7 @@ impl World {
 
     fn note_config(&self) {
         let store = self.shared.store.borrow();
-        let newest = store.stored.config.as_deref().and_then(|bytes| Config::decode(bytes).ok());
-        if let Some(config) = newest {
+        if let Some(config) = store.stored.newest() {
             self.shared.log.borrow_mut().configs.entry(config.epoch).or_insert(config);
         }
     }
@@ -362,8 +361,7 @@ impl World {
     fn drain(&mut self, number: usize) {
         let address = self.machines[number].node.0.to_string();
         let mut store = self.shared.store.borrow_mut();
-        let newest = store.stored.config.as_deref().and_then(|bytes| Config::decode(bytes).ok());
-        let member = newest.and_then(|config| {
+        let member = store.stored.newest().and_then(|config| {
             config.nodes.iter().find(|node| node.address == address).map(|node| node.id)
         });
         if let Some(node) = member {
