@@ -133,7 +133,7 @@ impl Cluster {
     }
 
     fn may_act(&self) -> bool {
-        self.view().permit(self.clock.now()).is_some()
+        self.view().may_act(self.clock.now())
     }
 
     /// A region with a copy on every node; returns which process has its primary.

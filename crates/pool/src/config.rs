@@ -3,10 +3,13 @@
 //! It is a plain value. Each change makes the next one, with an epoch that is one higher; which of them
 //! is in the store, and which of them counts, is decided elsewhere.
 
+use std::collections::BTreeSet;
+
 use farside_fabric::ClientId;
 use serde::{Deserialize, Serialize};
 
 use crate::RegionId;
+use crate::petition::Newcomer;
 
 /// One memory node, in one of its lives: a node that was restarted is another one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -17,6 +20,8 @@ pub struct Node {
     pub incarnation: u64,
     /// Where it is reached.
     pub address: String,
+    /// How much memory it has.
+    pub bytes: u64,
     /// It is to leave: nothing new is placed there, and no primary stays.
     pub draining: bool,
 }
@@ -59,6 +64,20 @@ pub struct Session {
     pub client: u64,
     /// Its place in the table of sessions.
     pub slot: u16,
+    /// Its number, never used twice.
+    pub serial: u64,
+}
+
+/// Threads of a session that allocate.
+const OWNER_THREADS: u64 = 1 << 10;
+
+impl Session {
+    /// The name under which one of its threads owns slabs (see [`crate::alloc`]); `None` if there are no
+    /// names for so many threads.
+    pub fn owner(&self, thread: u16) -> Option<u64> {
+        let thread = u64::from(thread);
+        (thread < OWNER_THREADS).then_some(self.serial * OWNER_THREADS + thread)
+    }
 }
 
 /// A whole configuration.
@@ -79,12 +98,15 @@ pub struct Config {
     /// The client processes that may use the pool.
     pub sessions: Vec<Session>,
     /// Client processes that were put out, and must be fenced at every member before this counts.
-    pub fenced: Vec<u64>,
+    /// Their places in the table are not used again before that.
+    pub fenced: Vec<Session>,
     /// The lives of nodes that are over, the latest last: none of them is taken in again, whatever its
     /// memory holds.
     pub past_lives: Vec<u64>,
     /// The next free number of a node.
     pub next_node: u16,
+    /// The next free number of a session.
+    pub next_serial: u64,
 }
 
 /// How many sessions a pool has at most.
@@ -113,10 +135,11 @@ impl Config {
             lease_ns: lease.as_nanos() as u64,
             nodes: Vec::new(),
             regions: Vec::new(),
-            sessions: vec![Session { client: manager.0, slot: 0 }],
+            sessions: vec![Session { client: manager.0, slot: 0, serial: 1 }],
             fenced: Vec::new(),
             past_lives: Vec::new(),
             next_node: 0,
+            next_serial: 2,
         }
     }
 
@@ -152,11 +175,11 @@ impl Config {
     }
 
     /// Takes in a node.
-    pub fn add_node(&mut self, address: &str, incarnation: u64) -> u16 {
+    pub fn add_node(&mut self, node: &Newcomer) -> u16 {
         let id = self.next_node;
         self.next_node += 1;
-        let address = address.to_owned();
-        self.nodes.push(Node { id, incarnation, address, draining: false });
+        let Newcomer { address, incarnation, bytes } = node.clone();
+        self.nodes.push(Node { id, incarnation, address, bytes, draining: false });
         if self.nodes.len() == 1 {
             self.home = id;
         }
@@ -210,24 +233,36 @@ impl Config {
 
     /// Takes in a session, in the first free place of the table; `None` if there is none.
     pub fn add_session(&mut self, client: u64) -> Option<u16> {
-        let taken = |slot: &u16| self.sessions.iter().any(|session| session.slot == *slot);
-        let slot = (0..MAX_SESSIONS as u16).find(|slot| !taken(slot))?;
-        self.sessions.push(Session { client, slot });
+        let mut taken = self.sessions.iter().chain(&self.fenced);
+        let slots: BTreeSet<u16> = taken.by_ref().map(|session| session.slot).collect();
+        let slot = (0..MAX_SESSIONS as u16).find(|slot| !slots.contains(slot))?;
+        self.sessions.push(Session { client, slot, serial: self.next_serial });
+        self.next_serial += 1;
         Some(slot)
     }
 
     /// Puts out a session; it must be fenced before that counts.
     pub fn remove_session(&mut self, client: u64) {
+        self.fenced.extend(self.session(client));
         self.sessions.retain(|session| session.client != client);
-        self.fenced.push(client);
+    }
+
+    /// Whether an owner of slabs is dead, and once this configuration counts also fenced.
+    pub fn is_dead_owner(&self, owner: u64) -> bool {
+        let serial = owner / OWNER_THREADS;
+        serial < self.next_serial && self.sessions.iter().all(|session| session.serial != serial)
     }
 
     /// Adds a region with so many copies, on the nodes that have the fewest: primaries and copies are
     /// spread over all of them. `first` is where regions begin in a node's memory. `None` if there are
-    /// too few nodes, or too many regions.
+    /// too few nodes with room, or too many regions.
     pub fn add_region(&mut self, bytes: u64, copies: usize, first: u64) -> Option<RegionId> {
         let id = self.regions.len() as u16;
-        let takers = self.nodes.iter().filter(|node| !node.draining);
+        let has_room = |node: &Node| {
+            let end = self.free_base(node.id, first).checked_add(bytes);
+            end.is_some_and(|end| end <= node.bytes)
+        };
+        let takers = self.nodes.iter().filter(|node| !node.draining && has_room(node));
         let mut nodes: Vec<_> = takers.map(|node| (self.roles(node.id), node.id)).collect();
         if nodes.len() < copies || copies == 0 || self.regions.len() == MAX_REGIONS {
             return None;
@@ -296,10 +331,14 @@ impl Config {
 mod tests {
     use super::*;
 
+    fn newcomer(address: &str, incarnation: u64) -> Newcomer {
+        Newcomer { address: address.into(), incarnation, bytes: 1 << 30 }
+    }
+
     fn three_nodes() -> Config {
         let mut config = Config::first(ClientId(9), std::time::Duration::from_millis(10));
         for number in 0..3 {
-            config.add_node(&format!("host{number}:1"), number);
+            config.add_node(&newcomer(&format!("host{number}:1"), number));
         }
         config
     }
@@ -365,7 +404,7 @@ mod tests {
         config.remove_node(node.id);
         assert!(config.is_past(node.incarnation));
         for life in 100..1000 {
-            let id = config.add_node("somewhere:1", life);
+            let id = config.add_node(&newcomer("somewhere:1", life));
             config.remove_node(id);
         }
         assert!(config.past_lives.len() <= MAX_PAST_LIVES && config.is_past(999));
@@ -380,13 +419,16 @@ mod tests {
         for number in 0..MAX_NODES as u64 {
             let address = "x".repeat(MAX_ADDRESS);
             assert!(config.has_room_for(&address));
-            config.add_node(&address, u64::MAX - number);
+            config.add_node(&Newcomer { bytes: u64::MAX, ..newcomer(&address, u64::MAX - number) });
         }
         assert!(!config.has_room_for("x") && !three_nodes().has_room_for(&"x".repeat(200)));
         for number in 0..MAX_SESSIONS as u64 {
             config.add_session(u64::MAX - number).unwrap();
-            config.fenced.push(u64::MAX);
         }
+        assert_eq!(config.add_session(1), None);
+        // Whoever is put out keeps its place until it is fenced.
+        config.sessions.iter_mut().for_each(|session| session.serial = u64::MAX >> 26);
+        config.fenced = config.sessions.split_off(MAX_SESSIONS / 2);
         config.past_lives = vec![u64::MAX; MAX_PAST_LIVES];
         while config.add_region(1 << 47, 5, 1 << 46).is_some() {}
         assert_eq!(config.regions.len(), MAX_REGIONS);
@@ -403,8 +445,26 @@ mod tests {
         let mut config = three_nodes();
         assert_eq!(config.add_session(20), Some(1));
         assert_eq!(config.add_session(21), Some(2));
+        let owner = config.session(20).unwrap().owner(5).unwrap();
+        assert!(!config.is_dead_owner(owner));
         config.remove_session(20);
-        assert_eq!(config.add_session(22), Some(1));
-        assert_eq!(config.fenced, [20]);
+        assert!(config.is_dead_owner(owner));
+        // Its place is free only when it is fenced.
+        assert_eq!(config.add_session(22), Some(3));
+        config.fenced.clear();
+        assert_eq!(config.add_session(23), Some(1));
+        let owners: BTreeSet<_> = config.sessions.iter().map(|s| s.owner(5).unwrap()).collect();
+        assert!(owners.len() == 4 && !owners.contains(&owner));
+        assert!(!config.is_dead_owner(crate::alloc::NOBODY));
+    }
+
+    #[test]
+    fn a_region_fits_into_its_nodes() {
+        let mut config = three_nodes();
+        config.nodes[2].bytes = 4096 + (3 << 20);
+        assert!(config.add_region(2 << 20, 3, 4096).is_some());
+        assert_eq!(config.add_region(2 << 20, 3, 4096), None, "one has no room");
+        assert!(config.add_region(2 << 20, 2, 4096).is_some());
+        assert_eq!(config.add_region(u64::MAX, 1, 4096), None);
     }
 }

@@ -6,8 +6,8 @@
 //! | bytes | what | written by |
 //! | --- | --- | --- |
 //! | 0–63 | node: magic, incarnation, beat | the node's keeper |
-//! | 64–127 | manager: its beat, announced epoch, counting epoch, grant for the node, who manages | the manager |
-//! | 4096 + 64·n | session n: beat, echo of the manager's beat, acknowledged epoch, client | the session |
+//! | 64–127 | manager: its beat, announced epoch, counting epoch, grant for the node, who manages, checksum | the manager |
+//! | 4096 + 64·n | session n: beat, echo of the manager's beat, acknowledged epoch, client, checksum | the session |
 //! | 128 Ki + 8·n | grant for session n | the manager |
 //! | 256 Ki, 640 Ki | two copies of configurations, by parity of the epoch: epoch, length, checksum, bytes | the manager |
 
@@ -42,20 +42,16 @@ pub(crate) struct Announcement {
 }
 
 impl Announcement {
-    pub(crate) const WORDS: usize = 5;
+    pub(crate) const WORDS: usize = 6;
 
     pub(crate) fn words(&self) -> [u64; Self::WORDS] {
-        [self.beat, self.announced, self.counting, self.grant, self.manager]
+        sealed([self.beat, self.announced, self.counting, self.grant, self.manager, 0])
     }
 
-    pub(crate) fn from_words(words: &[u64]) -> Self {
-        Announcement {
-            beat: words[0],
-            announced: words[1],
-            counting: words[2],
-            grant: words[3],
-            manager: words[4],
-        }
+    /// `None` if the words are torn: of two moments, or of two managers.
+    pub(crate) fn from_words(words: &[u64]) -> Option<Self> {
+        let [beat, announced, counting, grant, manager] = unsealed(words)?;
+        Some(Announcement { beat, announced, counting, grant, manager })
     }
 }
 
@@ -73,16 +69,18 @@ pub(crate) struct Signs {
 }
 
 impl Signs {
-    pub(crate) const WORDS: usize = 4;
+    pub(crate) const WORDS: usize = 5;
     /// Bytes between two sessions: a line each.
     pub(crate) const STRIDE: u64 = 64;
 
     pub(crate) fn words(&self) -> [u64; Self::WORDS] {
-        [self.beat, self.echo, self.acknowledged, self.client]
+        sealed([self.beat, self.echo, self.acknowledged, self.client, 0])
     }
 
-    pub(crate) fn from_words(words: &[u64]) -> Self {
-        Signs { beat: words[0], echo: words[1], acknowledged: words[2], client: words[3] }
+    /// `None` if the words are torn: of two moments, or of two sessions.
+    pub(crate) fn from_words(words: &[u64]) -> Option<Self> {
+        let [beat, echo, acknowledged, client] = unsealed(words)?;
+        Some(Signs { beat, echo, acknowledged, client })
     }
 }
 
@@ -149,6 +147,18 @@ pub(crate) fn config_from_words(words: &[u64]) -> Option<Config> {
     Config::decode(&bytes).ok().filter(|config| config.epoch == head[0])
 }
 
+/// With the checksum of the others as the last word.
+fn sealed<const N: usize>(mut words: [u64; N]) -> [u64; N] {
+    words[N - 1] = checksum(&words[..N - 1]);
+    words
+}
+
+/// The words before the checksum, if it holds.
+fn unsealed<const N: usize>(words: &[u64]) -> Option<[u64; N]> {
+    let (body, check) = words.split_at_checked(N)?;
+    (check == [checksum(body)]).then(|| body.try_into().expect("so many"))
+}
+
 /// Tells a torn copy from a whole one.
 fn checksum(words: &[u64]) -> u64 {
     words.iter().fold(words.len() as u64, |sum, word| {
@@ -160,11 +170,29 @@ fn checksum(words: &[u64]) -> u64 {
 mod tests {
     use super::*;
 
+    /// Two managers wrote the same line, and the name of one stood beside the beat of the other.
+    #[test]
+    fn announcements_and_signs_that_are_torn_are_not_taken() {
+        let one = Announcement { beat: 7, announced: 3, counting: 3, grant: 9, manager: 1 };
+        let two = Announcement { beat: 8, manager: 2, ..one };
+        assert_eq!(Announcement::from_words(&one.words()), Some(one));
+        let mut torn = one.words();
+        torn[0] = two.words()[0];
+        assert_eq!(Announcement::from_words(&torn), None);
+        assert_eq!(Announcement::from_words(&[0; Announcement::WORDS]), None);
+        let signs = Signs { beat: 1, echo: 2, acknowledged: 3, client: 4 };
+        assert_eq!(Signs::from_words(&signs.words()), Some(signs));
+        let mut torn = signs.words();
+        torn[2] = 4;
+        assert_eq!(Signs::from_words(&torn), None);
+    }
+
     #[test]
     fn a_configuration_is_read_back_and_torn_ones_are_not() {
         let lease = std::time::Duration::from_millis(10);
         let mut config = Config::first(farside_fabric::ClientId(7), lease);
-        config.add_node("somewhere:1", 3);
+        let node = crate::Newcomer { address: "somewhere:1".into(), incarnation: 3, bytes: 1 << 30 };
+        config.add_node(&node);
         let words = config_words(&config);
         assert_eq!(config_body_words(&words, 1), Some(words.len() - CONFIG_HEAD));
         assert_eq!(config_body_words(&words, 2), None);

@@ -10,6 +10,7 @@ use crate::keeper::{Keeper, Lapsed};
 use crate::links::Connect;
 use crate::member::{Ended, Means, Member};
 use crate::network::NetConnect;
+use crate::petition::Newcomer;
 use crate::store::{ConfigStore, StoreError};
 use crate::terms::Terms;
 
@@ -70,11 +71,12 @@ impl Host {
         let means = self.means(worker)?;
         let incarnation = fresh_id()?;
         let address = self.address.clone();
-        let node = Node { id: 0, incarnation, address, draining: false };
+        let node = Node { id: 0, incarnation, address, bytes: 0, draining: false };
         let queue = means.connect.connect(worker, &node).await?;
         let terms = self.terms_of_pool().await;
         let keeper = Keeper::format(worker, queue, terms, incarnation).await?;
-        let managing = Rc::clone(&self).manage(worker.clone(), incarnation, Rc::clone(&tell));
+        let myself = keeper.newcomer(&self.address);
+        let managing = Rc::clone(&self).manage(worker.clone(), myself, Rc::clone(&tell));
         let _session = worker.spawn(managing);
         let address = &self.address;
         Ok(keeper.keep(&self.store, address, |heard| tell(HostEvent::Heard(heard))).await)
@@ -88,9 +90,9 @@ impl Host {
     }
 
     /// Has a session in the pool, again and again.
-    async fn manage(self: Rc<Self>, worker: Worker, incarnation: u64, tell: Rc<dyn Fn(HostEvent)>) {
+    async fn manage(self: Rc<Self>, worker: Worker, myself: Newcomer, tell: Rc<dyn Fn(HostEvent)>) {
         loop {
-            match self.session(&worker, incarnation, &*tell).await {
+            match self.session(&worker, &myself, &*tell).await {
                 Ok(Ended::PutOut) => tell(HostEvent::SessionLost),
                 Ok(Ended::Foreign(why)) => tell(HostEvent::Store(StoreError::Foreign(why))),
                 Err(error) => {
@@ -104,12 +106,12 @@ impl Host {
     async fn session(
         &self,
         worker: &Worker,
-        incarnation: u64,
+        myself: &Newcomer,
         tell: &dyn Fn(HostEvent),
     ) -> Result<Ended, StoreError> {
         let means = || self.means(worker).map_err(|e| StoreError::Unreachable(e.to_string()));
-        let myself = [(self.address.clone(), incarnation)];
-        let founded = Member::found(means()?, self.terms, &myself, &[]).await?;
+        let myself = std::slice::from_ref(myself);
+        let founded = Member::found(means()?, self.terms, myself, &[]).await?;
         let member = match founded {
             Some(member) => {
                 tell(HostEvent::Founded);

@@ -169,7 +169,9 @@ async fn glance(worker: &Worker, links: &Links, node: &Node) -> Option<Result<Gl
     if done[line][..2] != [MAGIC, node.incarnation] {
         return Some(Err(()));
     }
-    Some(Ok((done[line][2], Announcement::from_words(&done[manager]))))
+    // What is torn, or was never written, is no announcement.
+    let heard = Announcement::from_words(&done[manager]).unwrap_or_default();
+    Some(Ok((done[line][2], heard)))
 }
 
 async fn signs(
@@ -186,5 +188,6 @@ async fn signs(
         .map(|member| (member.slot, round.to(&queue).read(session(member.slot), Signs::WORDS * 8)))
         .collect();
     let done = round.ring().await.ok()?;
-    Some(tickets.into_iter().map(|(slot, line)| (slot, Signs::from_words(&done[line]))).collect())
+    let signs = tickets.into_iter().map(|(slot, line)| Some((slot, Signs::from_words(&done[line])?)));
+    Some(signs.flatten().collect())
 }

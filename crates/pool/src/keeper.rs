@@ -16,7 +16,7 @@ use farside_fabric::{Queue, Result, Worker, probe};
 
 use crate::config::Config;
 use crate::control::{Announcement, MAGIC, MANAGER, NODE, NODE_BEAT};
-use crate::petition::Petition;
+use crate::petition::{Newcomer, Petition};
 use crate::store::{ConfigStore, Reader};
 use crate::terms::Terms;
 
@@ -55,6 +55,13 @@ impl Keeper {
         Ok(Keeper { worker: worker.clone(), queue, terms, incarnation })
     }
 
+    /// The node as one that is no member yet, reached at `address`.
+    pub fn newcomer(&self, address: &str) -> Newcomer {
+        let on_chip = self.queue.capabilities().on_chip_bytes;
+        let (incarnation, bytes) = (self.incarnation, self.queue.memory_bytes() - on_chip);
+        Newcomer { address: address.into(), incarnation, bytes }
+    }
+
     /// Asks for membership at `address`, and beats until the node is put out. `heard` is told when the
     /// manager falls silent, and when it is heard again.
     pub async fn keep(
@@ -76,7 +83,7 @@ impl Keeper {
     async fn beat_on(&self, store: &Rc<dyn ConfigStore>, heard: impl Fn(bool)) -> Lapsed {
         let reader = Reader::new(store);
         // No two lives count alike, so that a grant for one is none for the other.
-        let first = (self.incarnation & 0xffff_ffff) << 24;
+        let first = self.incarnation << 40;
         let (mut granted, mut since) = (0, self.worker.now());
         let mut silent = false;
         for beat in first + 1.. {
@@ -121,7 +128,7 @@ impl Keeper {
     /// Asks to be a member, at `address`, until this life of the node is one; returns when it is over.
     async fn ask(&self, store: &dyn ConfigStore, address: &str) {
         let key = format!("node-{:016x}", self.incarnation);
-        let petition = Petition::Join { address: address.into(), incarnation: self.incarnation };
+        let petition = Petition::Join(self.newcomer(address));
         let (mut known, mut member) = (0, false);
         loop {
             if let Ok(stored) = store.read(known).await {
@@ -148,6 +155,8 @@ impl Keeper {
         let manager = bell.read(MANAGER, Announcement::WORDS * 8);
         let done = round.ring().await?;
         let mine = done[node] == [MAGIC, self.incarnation];
-        Ok(mine.then(|| Announcement::from_words(&done[manager]).grant))
+        // One that is torn grants nothing.
+        let heard = Announcement::from_words(&done[manager]);
+        Ok(mine.then(|| heard.map_or(0, |heard| heard.grant)))
     }
 }

@@ -18,7 +18,7 @@ use crate::control::{
 };
 use crate::links::{Connect, Links};
 use crate::manager::Manager;
-use crate::petition::Petition;
+use crate::petition::{Newcomer, Petition};
 use crate::store::{ConfigStore, Reader, StoreError};
 use crate::terms::Terms;
 use crate::view::View;
@@ -64,21 +64,21 @@ pub struct Member {
 }
 
 impl Member {
-    /// Makes a new pool of these nodes, given by address and incarnation, and these regions (their
-    /// bytes and copies), with this session as the manager. `None` if there is a pool already.
+    /// Makes a new pool of these nodes and these regions (their bytes and copies), with this session as the
+    /// manager. `None` if there is a pool already.
     pub async fn found(
         means: Means,
         terms: Terms,
-        nodes: &[(String, u64)],
+        nodes: &[Newcomer],
         regions: &[(u64, usize)],
     ) -> Result<Option<Self>, StoreError> {
         let mut config = Config::first(means.client, terms.lease);
-        for (address, incarnation) in nodes {
-            config.add_node(address, *incarnation);
+        for node in nodes {
+            config.add_node(node);
         }
         for (bytes, copies) in regions {
             let placed = config.add_region(*bytes, *copies, crate::CONTROL_BYTES);
-            placed.ok_or_else(|| StoreError::Foreign("too few nodes for the copies".into()))?;
+            placed.ok_or_else(|| StoreError::Foreign("too few nodes with room for the copies".into()))?;
         }
         let stored = means.store.read(0).await?;
         let start = means.worker.now();
@@ -160,7 +160,7 @@ impl Member {
     fn new(means: Means, terms: Terms, config: Config) -> Self {
         let links = Links::new(&means.worker, &means.connect);
         // Grants for whoever had the place in the table before are none for this session.
-        let first = config.epoch << 24;
+        let first = config.session(means.client.0).map_or(0, |me| me.serial << 40);
         Member {
             terms,
             links,
@@ -237,7 +237,7 @@ impl Member {
         let signs = Signs {
             beat,
             echo: self.echo.get(),
-            acknowledged: self.view.epoch(),
+            acknowledged: self.view.settled(),
             client: self.means.client.0,
         };
         let mut round = worker.round();
@@ -248,6 +248,8 @@ impl Member {
         let done = round.ring().await.ok()?;
         let (granted, heard) = (done[granted][0], Announcement::from_words(&done[manager]));
         drop(done);
+        self.note_grant(granted);
+        let heard = heard?;
         if heard.manager == config.manager {
             self.echo.set(heard.beat);
         } else {
@@ -255,6 +257,11 @@ impl Member {
             probe!("a session hears a manager that is none any more");
         }
         self.note_beat(home.id, heard.beat);
+        Some(heard)
+    }
+
+    /// A beat was granted: the lease counts from when it was sent.
+    fn note_grant(&self, granted: u64) {
         let mut sent = self.sent.borrow_mut();
         while sent.front().is_some_and(|(beat, _)| *beat < granted) {
             sent.pop_front();
@@ -262,7 +269,6 @@ impl Member {
         if let Some((_, since)) = sent.front().filter(|(beat, _)| *beat == granted) {
             self.view.extend(*since + self.terms.lease);
         }
-        Some(heard)
     }
 
     /// Remembers when the manager was last heard at a node.
@@ -295,8 +301,7 @@ impl Member {
             self.silence.borrow_mut().clear();
             self.hopeful_until.set(self.means.worker.now() + self.terms.lease / 2);
         }
-        // The view first: whoever acts by the old configuration stops, and only then it is
-        // acknowledged, with the next beat.
+        // Whoever acts by the old configuration stops; then it is acknowledged, with the next beat.
         self.view.learn(config);
     }
 
@@ -452,7 +457,7 @@ async fn listen(worker: &Worker, links: &Links, node: &Node) -> Option<Announcem
     let mut round = worker.round();
     let manager = round.to(&queue).read(MANAGER, Announcement::WORDS * 8);
     let done = round.ring().await.ok()?;
-    Some(Announcement::from_words(&done[manager]))
+    Announcement::from_words(&done[manager])
 }
 
 /// Reads the configuration of an epoch from a node; `None` if it is torn, not there, or not whole yet.

@@ -12,12 +12,7 @@ pub enum Petition {
         client: u64,
     },
     /// A formatted node wants to be a member.
-    Join {
-        /// Where it is reached.
-        address: String,
-        /// Which of its lives this is.
-        incarnation: u64,
-    },
+    Join(Newcomer),
     /// A node is to leave.
     Drain {
         /// Its number.
@@ -32,6 +27,17 @@ pub enum Petition {
         /// With how many copies, the primary included.
         copies: usize,
     },
+}
+
+/// A formatted node that is no member yet.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Newcomer {
+    /// Where it is reached.
+    pub address: String,
+    /// Which of its lives this is.
+    pub incarnation: u64,
+    /// How much memory it has.
+    pub bytes: u64,
 }
 
 impl Petition {

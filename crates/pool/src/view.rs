@@ -1,9 +1,12 @@
 //! What a process knows of the pool, for all its threads: the configuration, and whether it may act.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farside_fabric::Time;
+use farside_fabric::{Time, probe};
 
 use crate::config::Config;
 
@@ -18,12 +21,37 @@ pub struct View {
     /// Until when there is a lease.
     valid_until: AtomicU64,
     put_out: AtomicBool,
+    /// For each thread the oldest placement that it acts by, or [`IDLE`].
+    seats: Mutex<Vec<Arc<AtomicU64>>>,
+    /// The newest configuration that could be acknowledged.
+    settled: AtomicU64,
 }
 
-/// Leave to act, as long as the lease lasts and the regions stay where they are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A thread that holds no permit.
+const IDLE: u64 = u64::MAX;
+
+/// A thread's place in the view of its process.
+#[derive(Clone, Debug)]
+pub struct Seat(Rc<Held>);
+
+#[derive(Debug)]
+struct Held {
+    view: Arc<View>,
+    oldest: Arc<AtomicU64>,
+    /// How many permits there are of each placement, the oldest first.
+    permits: RefCell<VecDeque<(u64, usize)>>,
+    config: RefCell<Arc<Config>>,
+}
+
+/// Leave to act by a configuration, as long as the lease lasts and the regions stay where they are. While
+/// there is one of an older placement, the session does not acknowledge a newer configuration: whoever
+/// holds it has verbs on their way, and drops it when they have completed, or can have no effect any
+/// more.
+#[derive(Debug)]
 pub struct Permit {
+    seat: Rc<Held>,
     placed: u64,
+    config: Arc<Config>,
 }
 
 impl View {
@@ -34,6 +62,8 @@ impl View {
             counting: AtomicU64::new(0),
             valid_until: AtomicU64::new(0),
             put_out: AtomicBool::new(false),
+            seats: Mutex::default(),
+            settled: AtomicU64::new(config.epoch),
             config: Mutex::new(Arc::new(config)),
         }
     }
@@ -48,17 +78,22 @@ impl View {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Leave to post verbs by the configuration that is known, if that counts and there is a lease.
-    pub fn permit(&self, now: Time) -> Option<Permit> {
-        let permit = Permit { placed: self.placed.load(Ordering::Acquire) };
-        let counts = self.counting.load(Ordering::Acquire) >= permit.placed;
-        (counts && self.has_lease(now)).then_some(permit)
+    /// A place for a thread of this process.
+    pub fn seat(self: &Arc<Self>) -> Seat {
+        let oldest = Arc::new(AtomicU64::new(IDLE));
+        self.seats().push(Arc::clone(&oldest));
+        let config = RefCell::new(self.config());
+        Seat(Rc::new(Held { view: Arc::clone(self), oldest, permits: RefCell::default(), config }))
     }
 
-    /// Whether a completion may be believed: there still is a lease, and all regions are where they were
-    /// when the permit was given.
-    pub fn still(&self, permit: Permit, now: Time) -> bool {
-        self.placed.load(Ordering::Acquire) == permit.placed && self.has_lease(now)
+    fn seats(&self) -> MutexGuard<'_, Vec<Arc<AtomicU64>>> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a permit would be given now: the configuration that is known counts, and there is a lease.
+    pub fn may_act(&self, now: Time) -> bool {
+        let placed = self.placed.load(Ordering::Acquire);
+        self.counting.load(Ordering::Acquire) >= placed && self.has_lease(now)
     }
 
     /// Whether there is a lease.
@@ -94,9 +129,136 @@ impl View {
             return;
         }
         if known.regions != config.regions || known.epoch + 1 != config.epoch {
-            self.placed.store(config.epoch, Ordering::Release);
+            // In one order with what seats say: either the permit is seen by whoever acknowledges, or the
+            // new placement by whoever asks for a permit.
+            self.placed.store(config.epoch, Ordering::SeqCst);
         }
         self.epoch.store(config.epoch, Ordering::Release);
         *known = Arc::new(config);
+    }
+
+    /// The newest configuration by which, or by one with the same placement, all threads act.
+    pub(crate) fn settled(&self) -> u64 {
+        let (epoch, placed) = (self.epoch(), self.placed.load(Ordering::SeqCst));
+        if self.seats().iter().all(|oldest| oldest.load(Ordering::SeqCst) >= placed) {
+            self.settled.fetch_max(epoch, Ordering::AcqRel);
+        } else {
+            probe!("an acknowledgement waits for those who act by an older configuration");
+        }
+        self.settled.load(Ordering::Acquire)
+    }
+}
+
+impl Seat {
+    /// Leave to post verbs by the configuration that is known, if that counts and there is a lease.
+    pub fn permit(&self, now: Time) -> Option<Permit> {
+        let Held { view, permits, config, .. } = &*self.0;
+        loop {
+            let placed = view.placed.load(Ordering::Acquire);
+            if view.counting.load(Ordering::Acquire) < placed || !view.has_lease(now) {
+                return None;
+            }
+            let mut known = permits.borrow_mut();
+            match known.back_mut().filter(|(newest, _)| *newest == placed) {
+                Some((_, count)) => *count += 1,
+                None => known.push_back((placed, 1)),
+            }
+            drop(known);
+            self.0.tell();
+            if config.borrow().epoch != view.epoch() {
+                *config.borrow_mut() = view.config();
+            }
+            let permit =
+                Permit { seat: Rc::clone(&self.0), placed, config: Arc::clone(&config.borrow()) };
+            if view.placed.load(Ordering::SeqCst) == placed {
+                return Some(permit);
+            }
+        }
+    }
+
+    /// The view that this is a place in.
+    pub fn view(&self) -> &Arc<View> {
+        &self.0.view
+    }
+}
+
+impl Held {
+    /// Says which is the oldest placement in use.
+    fn tell(&self) {
+        let oldest = self.permits.borrow().front().map_or(IDLE, |(placed, _)| *placed);
+        if self.oldest.load(Ordering::Relaxed) != oldest {
+            self.oldest.store(oldest, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.view.seats().retain(|oldest| !Arc::ptr_eq(oldest, &self.oldest));
+    }
+}
+
+impl Permit {
+    /// What to act by.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whether a completion may be believed: there still is a lease, and all regions are where they were
+    /// when the permit was given.
+    pub fn is_valid(&self, now: Time) -> bool {
+        let view = &self.seat.view;
+        view.placed.load(Ordering::Acquire) == self.placed && view.has_lease(now)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut permits = self.seat.permits.borrow_mut();
+        if let Some(at) = permits.iter().position(|(placed, _)| *placed == self.placed) {
+            permits[at].1 -= 1;
+            if permits[at].1 == 0 {
+                permits.remove(at);
+            }
+        }
+        drop(permits);
+        self.seat.tell();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farside_fabric::ClientId;
+
+    /// A verb that was posted to the old primary, and had not completed, took effect after its client had
+    /// acknowledged the new one.
+    #[test]
+    fn permits_of_an_older_placement_keep_a_session_from_acknowledging() {
+        let first = Config::first(ClientId(7), std::time::Duration::from_millis(10));
+        let view = Arc::new(View::new(first.clone()));
+        let (here, there) = (view.seat(), view.seat());
+        assert!(here.permit(Time(1)).is_none(), "nothing counts yet");
+        view.counts(1);
+        view.extend(Time(1000));
+        let (one, two) = (here.permit(Time(1)).unwrap(), there.permit(Time(1)).unwrap());
+        let mut moved = first.next();
+        moved.regions =
+            vec![crate::Region { id: 0, bytes: 8, replicas: Vec::new(), joining: Vec::new() }];
+        view.learn(moved.clone());
+        assert!(!one.is_valid(Time(2)) && view.settled() == 1);
+        view.counts(2);
+        let new = here.permit(Time(2)).unwrap();
+        assert!(new.is_valid(Time(2)) && !new.is_valid(Time(1000)));
+        assert_eq!((new.config().epoch, one.config().epoch), (2, 1));
+        drop(one);
+        assert_eq!(view.settled(), 1, "another thread has one");
+        drop(two);
+        assert_eq!(view.settled(), 2);
+        // A change that moves nothing waits for nobody.
+        view.learn(moved.next());
+        assert!(new.is_valid(Time(2)) && view.settled() == 3);
+        drop((here, there, new));
+        assert!(view.seats().is_empty());
     }
 }

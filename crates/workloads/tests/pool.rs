@@ -34,9 +34,8 @@ fn a_pool_survives_whatever_strikes_it() {
     run_all(1000..1040, "reorder,tear,error,clock");
     run_all(2000..2020, "reorder,tear,error,clock,delay=1000");
     let reached = farside_fabric::probe::reached();
-    for branch in BRANCHES {
-        assert!(reached.contains_key(branch), "never reached: {branch}");
-    }
+    let missed: Vec<_> = BRANCHES.iter().filter(|branch| !reached.contains_key(**branch)).collect();
+    assert!(missed.is_empty(), "never reached: {missed:?}");
 }
 
 /// Seeds that went wrong once.
@@ -46,10 +45,11 @@ fn a_pool_survives_whatever_strikes_it() {
 /// 674: all nodes were gone, and nobody who was left took over, because nobody saw a node.
 /// 719: the same, down to one node.
 /// 747: a newcomer that reached no node was waited for by a change that others needed.
+/// 505: a session that was being put out was heard again, and got a lease that all others waited for.
 /// 828: a change could not count without newcomers, who were taken in only once it counted.
 #[test]
 fn what_went_wrong_once_is_well() {
-    for seed in [583, 619, 674, 719, 747, 828] {
+    for seed in [505, 583, 619, 674, 719, 747, 828] {
         run_all(seed..seed + 1, "reorder,tear,error,clock");
         run_all(seed..seed + 1, "none");
     }
@@ -58,10 +58,12 @@ fn what_went_wrong_once_is_well() {
 /// What can happen in the protocol.
 const BRANCHES: &[&str] = &[
     "a change was too late",
+    "a chunk of an unfinished claim is freed",
     "a change with unknown outcome was made",
     "a change without an answer",
     "a manager finds another in its office",
     "a manager that was away looks again",
+    "a manager without evidence falls silent",
     "a manager that sees the smaller part hesitates",
     "a node asks that does not answer",
     "a node begins to drain",
@@ -78,10 +80,16 @@ const BRANCHES: &[&str] = &[
     "a session joins",
     "a session learns a configuration from the store",
     "a session looks around without a lease",
+    "a session that is being put out beats again",
     "a session took over from a silent manager",
+    "a slab of a dead owner is disowned",
+    "a slab that nobody had is adopted",
     "a takeover with unknown outcome",
+    "an acknowledgement waits for those who act by an older configuration",
+    "another heap was faster",
     "another session took over first",
     "the store does not answer the manager",
+    "what a dead session owned is nobody's now",
 ];
 
 fn goes_wrong(without: Rule) -> Option<(u64, Outcome)> {

@@ -113,13 +113,16 @@ impl Heap {
     }
 
     async fn refill_from(&mut self, region: usize, class: SizeClass) -> Result<bool> {
-        let place = &self.places[region];
         // Others may claim at the same time; then what is left is looked at again.
         loop {
-            let table = place.read_table(&self.worker).await?;
-            let Some(chunk) = find_run(&table, class.chunks() as usize) else { return Ok(false) };
-            let claims: Vec<_> = self.entries(class).map(|word| (0, word)).collect();
-            if place.change(&self.worker, chunk, &claims).await? {
+            let table = self.places[region].read_table(&self.worker).await?;
+            if self.adopt_one(region, &table, class).await? {
+                return Ok(true);
+            }
+            let Some(chunk) = find_run(&table, class.chunks() as usize) else {
+                return Ok(false);
+            };
+            if self.places[region].claim(&self.worker, chunk, self.entry(class)).await? {
                 let free = Bitmap::free(class.objects());
                 self.adopt(Slab { region, chunk, class, free, empty_since: None });
                 return Ok(true);
@@ -128,10 +131,20 @@ impl Heap {
         }
     }
 
-    /// The words of a slab of ours.
-    pub(super) fn entries(&self, class: SizeClass) -> impl Iterator<Item = u64> + use<> {
-        let owner = self.owner;
-        (0..class.chunks()).map(move |n| Entry { owner, class, inner: n > 0 }.to_word())
+    /// What the head of a slab of ours says.
+    pub(super) fn entry(&self, class: SizeClass) -> Entry {
+        Entry { owner: self.owner, class, inner: false }
+    }
+
+    /// The slab of ours that begins with a chunk.
+    pub(super) fn slab_of(&self, region: usize, chunk: u64) -> Option<&Slab> {
+        let index = self.by_chunk[region][chunk as usize].checked_sub(1)?;
+        self.slabs[index as usize].as_ref()
+    }
+
+    /// Whether a chunk is known to be ours.
+    pub(super) fn has(&self, region: usize, chunk: usize) -> bool {
+        self.by_chunk[region][chunk] != 0
     }
 
     /// A slab has free objects again.

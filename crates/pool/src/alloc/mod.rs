@@ -11,8 +11,14 @@
 //!
 //! An object of somebody else's slab is freed by one CAS of its first word to [`FREED`]; that is the
 //! whole deed. A bit in the slab's head tells the owner where to look; if that hint is lost, a scrub of the
-//! slab finds the object all the same. A slab that is empty goes back to its region's table, and may then have another class, but
-//! only once the layer above says that nobody can still use an old address ([`SafePoint`]).
+//! slab finds the object all the same. A slab that is empty goes back to its region's table, and may
+//! then have another class, but only once the layer above says that nobody can still use an old address
+//! ([`SafePoint`]).
+//!
+//! The first word of a slab, its head, is the only one that decides: whoever has it at the primary has the
+//! slab, and is the only one to write its words at the copies. What an owner leaves behind that died is
+//! disowned by the pool ([`Place::disown`]), with one CAS for each slab, and adopted by whoever needs room
+//! next.
 
 mod bitmap;
 mod class;
@@ -28,6 +34,8 @@ pub use release::SafePoint;
 pub use table::{Place, REGION_HEAD_BYTES};
 
 use bitmap::Bitmap;
+#[cfg(test)]
+pub(crate) use table::NOBODY;
 
 /// The first word of an object that was freed by somebody else than its slab's owner.
 pub const FREED: u64 = 1;

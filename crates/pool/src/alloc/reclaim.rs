@@ -1,32 +1,55 @@
-//! The slabs of a dead owner: found in the tables, looked through, and taken over.
+//! The slabs of the dead, once they are nobody's: looked through, and adopted.
 
 use farside_fabric::{Result, probe};
 
 use super::heap::Heap;
 use super::slab::Slab;
-use super::table::Entry;
-use super::{Bitmap, FREED};
+use super::table::{Entry, NOBODY};
+use super::{Bitmap, FREED, SizeClass};
 use crate::Addr;
 
 impl Heap {
-    /// Takes over all slabs of an owner that is dead and fenced; how many. Empty ones go back to their
-    /// regions at once only through [`Heap::tidy`], like any other.
-    ///
-    /// Whoever dies meanwhile leaves each slab either with the dead owner or with itself.
-    pub async fn reclaim(&mut self, dead: u64) -> Result<usize> {
-        let mut taken = 0;
+    /// Adopts all slabs that nobody has (see [`super::Place::disown`]); how many. Those that are empty
+    /// go back to their regions through [`Heap::tidy`], like any other.
+    pub async fn adopt_abandoned(&mut self) -> Result<usize> {
+        let mut adopted = 0;
         for region in 0..self.places.len() {
             let table = self.places[region].read_table(&self.worker).await?;
-            for (chunk, word) in table.iter().enumerate() {
-                let Some(entry) = Entry::from_word(*word) else { continue };
-                if entry.owner != dead || entry.inner {
-                    continue;
-                }
-                taken += usize::from(self.take_over(region, chunk as u64, entry).await?);
+            for (chunk, entry) in self.abandoned(region, &table) {
+                adopted += usize::from(self.take_over(region, chunk, entry).await?);
             }
-            self.free_leftovers(region, dead).await?;
         }
-        Ok(taken)
+        Ok(adopted)
+    }
+
+    /// Adopts one slab of a class that has room, if there is one.
+    pub(super) async fn adopt_one(
+        &mut self,
+        region: usize,
+        table: &[u64],
+        class: SizeClass,
+    ) -> Result<bool> {
+        for (chunk, entry) in self.abandoned(region, table) {
+            if entry.class == class && self.take_over(region, chunk, entry).await? {
+                let slab = self.slab_of(region, chunk);
+                if slab.is_some_and(|slab| slab.free.count() > 0) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// The slabs that nobody has, and those that have our name without our knowing: claims and
+    /// releases of ours that ended with an error.
+    fn abandoned(&self, region: usize, table: &[u64]) -> Vec<(u64, Entry)> {
+        let heads = table.iter().enumerate().skip(1).filter_map(|(chunk, word)| {
+            let entry = Entry::from_word(*word)?;
+            let open = entry.owner == NOBODY
+                || entry.owner == self.owner && !self.has(region, chunk);
+            (open && entry.is_whole(&table[chunk..])).then_some((chunk as u64, entry))
+        });
+        heads.collect()
     }
 
     /// All objects of our slabs that are in use by their first words: for audits.
@@ -45,13 +68,12 @@ impl Heap {
 
     async fn take_over(&mut self, region: usize, chunk: u64, entry: Entry) -> Result<bool> {
         let class = entry.class;
-        let old = (0..class.chunks()).map(|n| Entry { inner: n > 0, ..entry }.to_word());
-        let words: Vec<_> = old.zip(self.entries(class)).collect();
-        if !self.places[region].change(&self.worker, chunk, &words).await? {
-            probe!("a slab of a dead owner was not whole, or is taken");
+        let mine = self.entry(class);
+        if !self.places[region].take(&self.worker, chunk, entry, mine).await? {
+            probe!("another heap adopted a slab first");
             return Ok(false);
         }
-        probe!("a slab of a dead owner is taken over");
+        probe!("a slab that nobody had is adopted");
         let free = Bitmap::taken(class.objects());
         let mut slab = Slab { region, chunk, class, free, empty_since: None };
         let offsets: Vec<u64> = (0..class.objects()).map(|number| slab.offset(number)).collect();
@@ -67,18 +89,5 @@ impl Heap {
             self.scrub().await?;
         }
         Ok(true)
-    }
-
-    /// An owner that died while it claimed a run of chunks has left parts of one: nobody uses them.
-    async fn free_leftovers(&mut self, region: usize, dead: u64) -> Result<()> {
-        let table = self.places[region].read_table(&self.worker).await?;
-        for (chunk, word) in table.iter().enumerate() {
-            if Entry::from_word(*word).is_some_and(|entry| entry.owner == dead) {
-                probe!("a chunk of an unfinished claim is freed");
-                let place = &self.places[region];
-                place.change(&self.worker, chunk as u64, &[(*word, 0)]).await?;
-            }
-        }
-        Ok(())
     }
 }

@@ -109,8 +109,7 @@ impl Heap {
             }
             round.ring().await?;
         }
-        let words: Vec<_> = self.entries(slab.class).map(|word| (word, 0)).collect();
-        self.places[slab.region].change(&self.worker, slab.chunk, &words).await?;
-        Ok(())
+        let head = self.entry(slab.class);
+        self.places[slab.region].give_back(&self.worker, slab.chunk, head).await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use farside_fabric::{Queue, Result, Worker};
+use farside_fabric::{Queue, Result, Worker, probe};
 
 use super::SizeClass;
 use super::slab::CHUNK_BYTES;
@@ -25,6 +25,9 @@ pub struct Place {
 /// How many words are read at once.
 const READS_PER_ROUND: usize = 1024;
 
+/// The owner of slabs whose owners have died: any heap may adopt them.
+pub(crate) const NOBODY: u64 = (1 << 48) - 1;
+
 /// What a chunk's word says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Entry {
@@ -44,6 +47,21 @@ impl Entry {
         let (owner, class) = (word >> 16, SizeClass::from_number(word as u8)?);
         (owner != 0).then_some(Entry { owner, class, inner: word >> 8 & 1 == 1 })
     }
+
+    /// The words of the whole slab whose head this is.
+    pub(super) fn words(self) -> Vec<u64> {
+        (0..self.class.chunks()).map(|n| Entry { inner: n > 0, ..self }.to_word()).collect()
+    }
+
+    /// Whether this is the head of a slab, in a table that begins with it. On a copy that became the
+    /// primary, a head may be left of a claim that did not come to its end.
+    pub(super) fn is_whole(self, table: &[u64]) -> bool {
+        let chunks = self.class.chunks() as usize;
+        let belongs = |word: &u64| {
+            Entry::from_word(*word).is_some_and(|inner| inner.inner && inner.class == self.class)
+        };
+        !self.inner && table.get(1..chunks).is_some_and(|words| words.iter().all(belongs))
+    }
 }
 
 impl Place {
@@ -58,6 +76,12 @@ impl Place {
         let mut round = worker.round();
         let table = round.to(primary).read(*base, self.chunks() as usize * 8);
         Ok(round.ring().await?[table].to_vec())
+    }
+
+    /// Who is named in the table, for audits.
+    pub async fn owners(&self, worker: &Worker) -> Result<Vec<u64>> {
+        let table = self.read_table(worker).await?;
+        Ok(owned(&table).into_iter().map(|(_, entry, _)| entry.owner).collect())
     }
 
     /// How many chunks are free, and how many slabs there are by the bytes of their objects.
@@ -88,35 +112,118 @@ impl Place {
         Ok(words)
     }
 
-    /// Changes the words of a run of chunks from one value to another, all or none: at the primary by CAS,
-    /// then at the other replicas. `false` if they were not what was expected.
-    pub(super) async fn change(
+    /// Claims a run of free chunks as a slab; `false` if they are not free any more.
+    ///
+    /// The inner words first: a slab exists from the moment that its head does.
+    pub(super) async fn claim(&self, worker: &Worker, chunk: u64, head: Entry) -> Result<bool> {
+        let words = head.words();
+        for (number, word) in words.iter().enumerate().rev() {
+            if self.cas(worker, chunk + number as u64, 0, *word).await? {
+                continue;
+            }
+            for (back, word) in words.iter().enumerate().skip(number + 1) {
+                self.cas(worker, chunk + back as u64, *word, 0).await?;
+            }
+            return Ok(false);
+        }
+        self.tell_copies(worker, chunk, &words).await?;
+        Ok(true)
+    }
+
+    /// Changes the owner of a slab; `false` if it is not the expected one any more.
+    pub(super) async fn take(
         &self,
         worker: &Worker,
         chunk: u64,
-        words: &[(u64, u64)],
+        from: Entry,
+        to: Entry,
     ) -> Result<bool> {
-        let (primary, base) = &self.replicas[0];
-        let at = |number: usize| (chunk + number as u64) * 8;
-        for (number, (old, new)) in words.iter().enumerate() {
-            let mut round = worker.round();
-            let found = round.to(primary).cas(base + at(number), *old, *new);
-            if round.ring().await?[found] == *old {
-                continue;
-            }
-            let mut round = worker.round();
-            for (number, (old, new)) in words[..number].iter().enumerate() {
-                round.to(primary).cas(base + at(number), *new, *old);
-            }
-            round.ring().await?;
+        if !self.cas(worker, chunk, from.to_word(), to.to_word()).await? {
             return Ok(false);
         }
-        let new: Vec<u64> = words.iter().map(|(_, new)| *new).collect();
-        let mut round = worker.round();
-        for (backup, base) in &self.replicas[1..] {
-            round.to(backup).write(base + at(0), &new);
-        }
-        round.ring().await?;
+        self.tell_copies(worker, chunk, &to.words()).await?;
         Ok(true)
     }
+
+    /// Gives back a slab. The copies first, while it is still ours: nobody else writes there then.
+    pub(super) async fn give_back(&self, worker: &Worker, chunk: u64, head: Entry) -> Result<()> {
+        let chunks = head.class.chunks();
+        self.tell_copies(worker, chunk, &vec![0; chunks as usize]).await?;
+        let inner: Vec<u64> = (chunk + 1..chunk + chunks).map(|at| at * 8).collect();
+        // They may have the name of an earlier owner.
+        let words = self.read_words(worker, &inner).await?;
+        self.cas(worker, chunk, head.to_word(), 0).await?;
+        for (at, word) in (chunk + 1..).zip(words) {
+            self.cas(worker, at, word, 0).await?;
+        }
+        Ok(())
+    }
+
+    /// What the table says belongs to the dead becomes nobody's, for any heap to adopt; chunks of claims and
+    /// releases that were never finished become free. How many of both.
+    ///
+    /// Whoever is dead must be fenced. Their names do not come back, so it does no harm if two do this at
+    /// once, or somebody who is late.
+    pub async fn disown(
+        &self,
+        worker: &Worker,
+        is_dead: &dyn Fn(u64) -> bool,
+    ) -> Result<(usize, usize)> {
+        let table = self.read_table(worker).await?;
+        let (mut slabs, mut leftovers) = (0, 0);
+        for (chunk, entry, whole) in owned(&table) {
+            if !is_dead(entry.owner) {
+                continue;
+            }
+            let left = if whole { Entry { owner: NOBODY, ..entry }.to_word() } else { 0 };
+            let changed = usize::from(self.cas(worker, chunk, entry.to_word(), left).await?);
+            if whole {
+                probe!("a slab of a dead owner is disowned");
+                slabs += changed;
+            } else {
+                probe!("a chunk of an unfinished claim is freed");
+                leftovers += changed;
+            }
+        }
+        Ok((slabs, leftovers))
+    }
+
+    async fn cas(&self, worker: &Worker, chunk: u64, old: u64, new: u64) -> Result<bool> {
+        let (primary, base) = &self.replicas[0];
+        let mut round = worker.round();
+        let found = round.to(primary).cas(base + chunk * 8, old, new);
+        Ok(round.ring().await?[found] == old)
+    }
+
+    /// Only who has the word at the primary writes those at the copies, and has waited for that before it
+    /// gives it up.
+    async fn tell_copies(&self, worker: &Worker, chunk: u64, words: &[u64]) -> Result<()> {
+        if self.replicas.len() == 1 {
+            return Ok(());
+        }
+        let mut round = worker.round();
+        for (backup, base) in &self.replicas[1..] {
+            round.to(backup).write(base + chunk * 8, words);
+        }
+        round.ring().await?;
+        Ok(())
+    }
+}
+
+/// The words of a table that belong to somebody by themselves: heads of whole slabs (`true`), and what is
+/// left of claims and releases. The inner words of a slab belong to whoever has its head.
+fn owned(table: &[u64]) -> Vec<(u64, Entry, bool)> {
+    let mut owned = Vec::new();
+    let mut covered = 0;
+    for (chunk, word) in table.iter().enumerate().skip(1) {
+        let Some(entry) = Entry::from_word(*word) else { continue };
+        let whole = entry.is_whole(&table[chunk..]);
+        if whole {
+            covered = chunk + entry.class.chunks() as usize;
+        }
+        if whole || chunk >= covered {
+            owned.push((chunk as u64, entry, whole));
+        }
+    }
+    owned
 }

@@ -7,18 +7,17 @@ use farside_fabric::{ClientId, Time, probe};
 
 use super::State;
 use super::record::Record;
-use crate::config::{Config, Node};
+use crate::config::{Config, Node, Session};
 use crate::links::Links;
 use crate::petition::Petition;
 
 pub(super) async fn decide(state: Rc<State>) {
     let links = Links::new(&state.means.worker, &state.means.connect);
     while !state.retired.get() {
-        if state.may_change() {
-            let reachable = reachable_candidates(&state, &links).await;
-            if let Some(next) = state.next_config(&reachable) {
-                swap(&state, next).await;
-            }
+        if state.may_change()
+            && let Some(next) = state.next_config()
+        {
+            swap(&state, next).await;
         }
         dismiss_petitions(&state).await;
         fence(&state, &links).await;
@@ -44,6 +43,10 @@ async fn swap(state: &State, next: Config) {
         return;
     }
     let start = state.now();
+    // Who is about to be put out gets no lease any more that would have to be waited for.
+    let old = state.config.borrow().sessions.clone();
+    let leaving = old.iter().filter(|session| next.session(session.client).is_none());
+    *state.leaving.borrow_mut() = leaving.map(|session| session.client).collect();
     let swapped = state.means.store.swap(state.revision.get(), &next.encode()).await;
     // However that went, the next look at the store tells; until then there is no other change.
     state.revision.set(0);
@@ -56,36 +59,18 @@ async fn swap(state: &State, next: Config) {
         Err(_) => probe!("a change without an answer"),
     }
     super::office::confirm(state).await;
-}
-
-/// The nodes among those that ask which answer, in the life that they say they are in.
-async fn reachable_candidates(state: &State, links: &Links) -> Vec<u64> {
-    let petitions = state.petitions.borrow().clone();
-    let mut reachable = Vec::new();
-    for (_, petition) in petitions {
-        if is_done(&state.config.borrow(), &petition) {
-            continue;
-        }
-        let Petition::Join { address, incarnation } = petition else { continue };
-        // Under a number that no member has; forgotten when it is answered.
-        let node = Node { id: u16::MAX, incarnation, address, draining: false };
-        let answers = links.within(state.terms.answer(), &node, links.to(&node)).await;
-        if answers.flatten().is_some() {
-            reachable.push(incarnation);
-        } else {
-            probe!("a node asks that does not answer");
-        }
-        links.keep(&state.config.borrow().nodes);
-    }
-    reachable
+    state.leaving.borrow_mut().clear();
 }
 
 async fn dismiss_petitions(state: &State) {
     let heard: Vec<String> = {
         let config = state.config.borrow();
         let petitions = state.petitions.borrow();
-        let done = petitions.iter().filter(|(_, petition)| is_done(&config, petition));
-        done.map(|(key, _)| key.clone()).collect()
+        let hopeless = std::mem::take(&mut *state.hopeless.borrow_mut());
+        let over = |(key, petition): &&(String, Petition)| {
+            is_done(&config, petition) || hopeless.contains(key)
+        };
+        petitions.iter().filter(over).map(|(key, _)| key.clone()).collect()
     };
     for key in heard {
         let _ = state.means.store.dismiss(&key).await;
@@ -93,15 +78,16 @@ async fn dismiss_petitions(state: &State) {
     }
 }
 
-fn is_done(config: &Config, petition: &Petition) -> bool {
+pub(super) fn is_done(config: &Config, petition: &Petition) -> bool {
     match petition {
         // A process that was put out comes back under a new id.
         Petition::Session { client } => {
-            config.session(*client).is_some() || config.fenced.contains(client)
+            let is_it = |session: &Session| session.client == *client;
+            config.sessions.iter().chain(&config.fenced).any(is_it)
         }
-        Petition::Join { incarnation, .. } => {
-            let is_it = |node: &Node| node.incarnation == *incarnation;
-            config.is_past(*incarnation) || config.nodes.iter().any(is_it)
+        Petition::Join(newcomer) => {
+            let is_it = |node: &Node| node.incarnation == newcomer.incarnation;
+            config.is_past(newcomer.incarnation) || config.nodes.iter().any(is_it)
         }
         Petition::Drain { node } => config.node(*node).is_none_or(|node| node.draining),
         Petition::Region { number, .. } => config.regions.len() > usize::from(*number),
@@ -118,14 +104,15 @@ async fn fence(state: &State, links: &Links) {
     let config = state.config.borrow().clone();
     for node in &config.nodes {
         for client in &config.fenced {
-            if state.fences.borrow().contains(&(node.id, *client)) || state.retired.get() {
+            let client = client.client;
+            if state.fences.borrow().contains(&(node.id, client)) || state.retired.get() {
                 continue;
             }
-            let fenced = async { links.to(node).await?.fence(ClientId(*client)).await.ok() };
+            let fenced = async { links.to(node).await?.fence(ClientId(client)).await.ok() };
             let fenced = links.within(state.terms.answer(), node, fenced).await;
             if fenced.flatten().is_some() {
                 probe!("a process that was put out is fenced");
-                state.fences.borrow_mut().insert((node.id, *client));
+                state.fences.borrow_mut().insert((node.id, client));
             } else {
                 break;
             }
@@ -136,7 +123,7 @@ async fn fence(state: &State, links: &Links) {
 impl State {
     /// A configuration that is in the store now is the newest.
     pub(super) fn adopt(&self, config: Config) {
-        // Who is put out may have got a lease while this was on its way to the store.
+        // Who is put out may have got a lease, if the store was slow to tell.
         let sessions = self.sessions.borrow();
         let out = sessions.iter().filter(|(client, _)| config.session(**client).is_none());
         let leases = out.map(|(_, record)| record.lease_end(&self.terms)).max();
@@ -160,8 +147,9 @@ impl State {
             sessions.get(client).is_some_and(|record| record.acknowledged >= config.epoch)
         };
         let fences = self.fences.borrow();
-        let fenced =
-            |client: &u64| config.nodes.iter().all(|node| fences.contains(&(node.id, *client)));
+        let fenced = |gone: &Session| {
+            config.nodes.iter().all(|node| fences.contains(&(node.id, gone.client)))
+        };
         let all = config.sessions.iter().all(|session| acknowledged(&session.client));
         if all && config.fenced.iter().all(fenced) {
             self.counting.set(config.epoch);
@@ -188,7 +176,7 @@ impl State {
     }
 
     /// The next configuration, if it is time for one.
-    fn next_config(&self, reachable: &[u64]) -> Option<Config> {
+    fn next_config(&self) -> Option<Config> {
         let config = self.config.borrow();
         let mut next = config.next();
         // What was fenced before the newest configuration counted needs no more fences.
@@ -199,7 +187,7 @@ impl State {
         // A newcomer that is not up to it must not delay what those who are there wait for; but where
         // nothing goes on without newcomers, they are welcome.
         if self.counting.get() >= config.epoch || self.is_late() {
-            changed |= self.hear_petitions(&mut next, reachable);
+            changed |= self.hear_petitions(&mut next);
         }
         for node in &config.nodes {
             // One after the other: each may be the last copy once another is gone.
@@ -278,7 +266,7 @@ impl State {
         self.table_since.get().is_some_and(|since| now - since.min(now) > span)
     }
 
-    fn hear_petitions(&self, next: &mut Config, reachable: &[u64]) -> bool {
+    fn hear_petitions(&self, next: &mut Config) -> bool {
         let mut changed = false;
         for (_, petition) in self.petitions.borrow().iter() {
             if is_done(next, petition) {
@@ -289,14 +277,15 @@ impl State {
                     probe!("a session joins");
                     next.add_session(*client).is_some()
                 }
-                Petition::Join { address, incarnation } => {
+                Petition::Join(newcomer) => {
                     // Its earlier life, if it is still a member, must be put out first.
+                    let address = &newcomer.address;
                     let free = next.nodes.iter().all(|node| node.address != *address)
                         && next.has_room_for(address)
-                        && reachable.contains(incarnation);
+                        && self.reachable.borrow().contains(&newcomer.incarnation);
                     if free {
                         probe!("a node joins");
-                        next.add_node(address, *incarnation);
+                        next.add_node(newcomer);
                     }
                     free
                 }

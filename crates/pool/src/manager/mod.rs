@@ -8,10 +8,14 @@
 //! | [`table`]: the home node | write grants, read the signs of all sessions |
 //! | [`office`]: the store | confirm that this still is the manager, hear petitions |
 //! | [`change`] | put out who lapsed, take in who asks, say what counts |
+//! | [`greet`] | see which of the nodes that ask answer |
+//! | [`sweep`] | what the dead owned becomes nobody's |
 
 mod change;
+mod greet;
 mod office;
 mod record;
+mod sweep;
 mod table;
 mod watch;
 
@@ -19,7 +23,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use farside_fabric::Time;
+use farside_fabric::{Time, probe};
 use farside_fabric::runtime::Task;
 
 use crate::config::Config;
@@ -59,6 +63,11 @@ struct State {
     nodes: RefCell<BTreeMap<u16, Record>>,
     sessions: RefCell<BTreeMap<u64, Record>>,
     petitions: RefCell<Vec<(String, Petition)>>,
+    /// Nodes among those that ask which answer, by their lives; and petitions of those that do not.
+    reachable: RefCell<BTreeSet<u64>>,
+    hopeless: RefCell<BTreeSet<String>>,
+    /// Sessions that are being put out.
+    leaving: RefCell<BTreeSet<u64>>,
     /// Fences that are done, as node and client.
     fences: RefCell<BTreeSet<(u16, u64)>>,
     retired: Cell<bool>,
@@ -91,6 +100,9 @@ impl Manager {
             nodes: RefCell::default(),
             sessions: RefCell::default(),
             petitions: RefCell::default(),
+            reachable: RefCell::default(),
+            hopeless: RefCell::default(),
+            leaving: RefCell::default(),
             fences: RefCell::default(),
             retired: Cell::new(false),
         });
@@ -103,6 +115,8 @@ impl Manager {
                 worker.spawn(office::hold(Rc::clone(state))),
                 worker.spawn(change::decide(Rc::clone(state))),
                 worker.spawn(change::feel_pulse(Rc::clone(state))),
+                worker.spawn(greet::greet(Rc::clone(state))),
+                worker.spawn(sweep::sweep(Rc::clone(state))),
             ]
         };
         let tasks = spawn(&state);
@@ -152,6 +166,11 @@ impl State {
     /// The beat to send now: a new one in every tick.
     fn next_beat(&self) -> u64 {
         let (beat, now) = (self.beat.get() + 1, self.now());
+        if now - self.evidence().min(now) > self.terms.lease {
+            // A manager that cannot grant any more must not seem to be one.
+            probe!("a manager without evidence falls silent");
+            return self.beat.get();
+        }
         let mut beats = self.beats.borrow_mut();
         if beats.back().is_some_and(|(_, at)| now - (*at).min(now) < self.terms.tick() / 2) {
             // The one of this tick: sent somewhat earlier, which only makes the evidence older.

@@ -65,7 +65,7 @@ fn hear(state: &State, words: &[u64]) {
         for member in &config.sessions {
             let at = usize::from(member.slot) * Signs::STRIDE as usize / 8;
             let Some(line) = words.get(at..at + Signs::WORDS) else { continue };
-            let signs = Signs::from_words(line);
+            let Some(signs) = Signs::from_words(line) else { continue };
             // The place may still have the signs of whoever had it before.
             let Some(record) = sessions.get_mut(&member.client) else { continue };
             if signs.client != member.client {
@@ -80,10 +80,14 @@ fn hear(state: &State, words: &[u64]) {
     }
     let evidence = state.evidence();
     let late = state.is_late();
-    for record in state.sessions.borrow_mut().values_mut() {
+    for (client, record) in state.sessions.borrow_mut().iter_mut() {
         // Who does not take notice of a change gets no lease any more, and is put out.
         if late && record.acknowledged < config.epoch {
             probe!("a session beats, but does not acknowledge");
+            continue;
+        }
+        if state.leaving.borrow().contains(client) {
+            probe!("a session that is being put out beats again");
             continue;
         }
         record.grant(evidence, &state.terms);

@@ -1,13 +1,17 @@
 //! The machines and client processes of a simulated pool.
 
 use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::task::Poll;
 
 use farside_fabric::{ClientId, NodeId, Worker};
+use farside_pool::alloc::{Heap, Place, SafePoint, SizeClass};
 use farside_pool::{
-    Config, ConfigStore, Connect, Connecting, Ended, Keeper, Lapsed, Links, Means, Member, Node,
-    Terms, View,
+    Config, ConfigStore, Connect, Connecting, Ended, Keeper, Lapsed, Links, Means, Member,
+    Newcomer, Node, RegionId, Replica, Seat, Terms, View,
 };
 use farside_sim::{ProcessId, Sim};
 
@@ -15,6 +19,12 @@ use super::log::Believed;
 use super::store::SimStore;
 use super::world::Shared;
 use super::{LEASE, Rule};
+
+/// Memory of a node.
+pub(super) const NODE_BYTES: u64 = farside_pool::CONTROL_BYTES + 4 * REGION_BYTES;
+
+/// Eight chunks: enough for slabs of two sessions.
+const REGION_BYTES: u64 = 512 << 10;
 
 /// Reaches simulated nodes; their addresses are their numbers.
 struct SimConnect {
@@ -79,7 +89,7 @@ impl Shared {
     }
 
     /// Starts the session of a process; `found` is for the very first.
-    pub(super) fn start_process(self: &Rc<Self>, found: Option<Vec<(String, u64)>>) -> Process {
+    pub(super) fn start_process(self: &Rc<Self>, found: Option<Vec<Newcomer>>) -> Process {
         let sim = self.sim.upgrade().expect("the world lasts");
         let client = self.next_client();
         let id = sim.add_process_as(ClientId(client));
@@ -90,7 +100,7 @@ impl Shared {
         let session = async move {
             let joined = match found {
                 Some(nodes) => {
-                    let regions = [(64 << 10, 3); 4];
+                    let regions = [(REGION_BYTES, 3); 4];
                     Member::found(means, Terms::new(LEASE), &nodes, &regions)
                         .await
                         .map(|m| m.expect("the first"))
@@ -112,7 +122,7 @@ impl Shared {
     pub(super) fn start_keeper(
         self: &Rc<Self>,
         node: NodeId,
-    ) -> (ProcessId, u64, Rc<Cell<Option<Lapsed>>>) {
+    ) -> (ProcessId, Newcomer, Rc<Cell<Option<Lapsed>>>) {
         let sim = self.sim.upgrade().expect("the world lasts");
         let client = self.next_client();
         let id = sim.add_process_as(ClientId(client));
@@ -138,7 +148,8 @@ impl Shared {
             over.set(Some(why));
         };
         worker.spawn(keeping).detach();
-        (id, client, lapsed)
+        let address = node.0.to_string();
+        (id, Newcomer { address, incarnation: client, bytes: NODE_BYTES }, lapsed)
     }
 
     /// A task that writes to primaries as long as it may.
@@ -148,6 +159,7 @@ impl Shared {
         let means = self.means(process.id, process.client, &worker);
         let writing = async move {
             let links = Links::new(&worker, &means.connect);
+            let mut seat = None;
             loop {
                 worker
                     .sleep(
@@ -156,8 +168,11 @@ impl Shared {
                     .await;
                 let known = view.take();
                 view.set(known.clone());
-                if let Some(view) = known {
-                    shared.write(&worker, &links, &view).await;
+                let Some(view) = known else { continue };
+                let seat = seat.get_or_insert_with(|| view.seat());
+                shared.write(&worker, &links, seat).await;
+                if worker.random_below(32) == 0 {
+                    claim(&worker, &links, seat, means.client.0).await;
                 }
             }
         };
@@ -168,14 +183,15 @@ impl Shared {
     fn may_write(&self, view: &View, worker: &Worker, config: &Config) -> bool {
         let now = worker.now();
         let may = match self.without {
-            None => view.permit(now).is_some(),
+            None => view.may_act(now),
             Some(Rule::Lease) => true,
             Some(Rule::Counting) => view.has_lease(now),
         };
         may && view.epoch() == config.epoch
     }
 
-    async fn write(&self, worker: &Worker, links: &Links, view: &View) -> Option<()> {
+    async fn write(&self, worker: &Worker, links: &Links, seat: &Seat) -> Option<()> {
+        let view = seat.view();
         let config = view.config();
         let region = &config.regions[worker.random_below(config.regions.len() as u64) as usize];
         let primary = region.replicas.first()?;
@@ -183,15 +199,15 @@ impl Shared {
         if !self.may_write(view, worker, &config) {
             return None;
         }
-        let permit = view.permit(worker.now());
+        let permit = seat.permit(worker.now());
         let posted_ns = self.true_ns();
         let mut round = worker.round();
         round.to(&queue).faa(primary.base, 1);
-        let done = round.ring().await;
+        let done = unless_removed(worker, view, &[*primary], round.ring()).await;
         let completed_ns = self.true_ns();
         let mut log = self.log.borrow_mut();
-        let believed = permit.is_none_or(|permit| view.still(permit, worker.now()));
-        if done.is_err() || !believed {
+        let believed = permit.is_none_or(|permit| permit.is_valid(worker.now()));
+        if done.is_none_or(|done| done.is_err()) || !believed {
             self.lost.set(self.lost.get() + 1);
             return None;
         }
@@ -199,4 +215,67 @@ impl Shared {
         log.writes.push(Believed { region, epoch, node, posted_ns, completed_ns });
         Some(())
     }
+}
+
+/// What verbs to some nodes yield; `None` once one of them is no member any more: nobody waits for it then,
+/// and nobody asks it again.
+async fn unless_removed<T>(
+    worker: &Worker,
+    view: &View,
+    replicas: &[Replica],
+    ringing: impl Future<Output = T>,
+) -> Option<T> {
+    let mut ringing = pin!(ringing);
+    loop {
+        let mut look = pin!(worker.sleep(LEASE / 32));
+        let turn = poll_fn(|cx| match ringing.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => look.as_mut().poll(cx).map(|()| None),
+        });
+        if let Some(done) = turn.await {
+            return Some(done);
+        }
+        let config = view.config();
+        if replicas.iter().any(|replica| config.node(replica.node).is_none()) {
+            return None;
+        }
+    }
+}
+
+/// Nobody keeps addresses here.
+struct AtOnce;
+
+impl SafePoint for AtOnce {
+    fn now(&self) -> u64 {
+        0
+    }
+
+    fn has_passed(&self, _: u64) -> bool {
+        true
+    }
+}
+
+/// Claims a slab that its owner leaves behind when it dies.
+async fn claim(worker: &Worker, links: &Links, seat: &Seat, client: u64) -> Option<()> {
+    let permit = seat.permit(worker.now())?;
+    let config = permit.config();
+    let region = &config.regions[worker.random_below(config.regions.len() as u64) as usize];
+    let mut replicas = Vec::new();
+    for replica in &region.replicas {
+        replicas.push((links.to(config.node(replica.node)?).await?, replica.base));
+    }
+    if replicas.is_empty() || !permit.is_valid(worker.now()) {
+        return None;
+    }
+    let place = Place { region: RegionId(region.id), bytes: region.bytes, replicas };
+    let owner = config.session(client)?.owner(0)?;
+    let class = SizeClass::of([100, 100_000][worker.random_below(2) as usize])?;
+    let mut heap = Heap::new(worker, owner, vec![place]);
+    // One is kept, and another given back.
+    let claiming = async {
+        heap.refill(class).await?;
+        heap.refill(class).await?;
+        heap.tidy(&AtOnce).await
+    };
+    unless_removed(worker, seat.view(), &region.replicas, claiming).await?.ok().map(drop)
 }

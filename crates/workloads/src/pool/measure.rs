@@ -1,6 +1,9 @@
 //! What is measured while a world runs, and what must hold at its end.
 
-use farside_fabric::NodeId;
+use farside_fabric::{NodeId, Worker};
+use farside_pool::RegionId;
+use farside_pool::alloc::Place;
+use farside_sim::ProcessId;
 
 use super::machine::Process;
 use super::world::World;
@@ -53,7 +56,7 @@ impl World {
         let up = node
             .and_then(|node| node.address.parse().ok())
             .is_some_and(|number| self.is_up(NodeId(number), now));
-        up && view.permit(client.worker.now()).is_some()
+        up && view.may_act(client.worker.now())
     }
 
     /// At the end all who live know the same, and may act.
@@ -79,8 +82,28 @@ impl World {
                     newest.epoch
                 ));
             }
-            if view.permit(process.worker.now()).is_none() {
+            if !view.may_act(process.worker.now()) {
                 return Err(format!("client {} may not act at the end", process.client));
+            }
+        }
+        Ok(())
+    }
+
+    /// At the end nothing is owned by the dead, wherever there is a copy left.
+    pub(super) async fn check_estates(&self, observer: ProcessId, clock: &Worker) -> Result<(), String> {
+        let newest = self.shared.log.borrow().configs.values().next_back().cloned();
+        let newest = newest.ok_or("there never was a configuration")?;
+        for region in &newest.regions {
+            let Some(primary) = region.replicas.first() else { continue };
+            let node = newest.node(primary.node).ok_or("a primary is no member")?;
+            let number = NodeId(node.address.parse().map_err(|_| "addresses are numbers")?);
+            let queue = self.sim.connect(observer, clock, number).map_err(|e| e.to_string())?;
+            let replicas = vec![(queue, primary.base)];
+            let place = Place { region: RegionId(region.id), bytes: region.bytes, replicas };
+            let owners = place.owners(clock).await.map_err(|e| e.to_string())?;
+            let dead = |owner: &&u64| newest.is_dead_owner(**owner);
+            if let Some(owner) = owners.iter().find(dead) {
+                return Err(format!("region {} has a slab of dead owner {owner:#x}", region.id));
             }
         }
         Ok(())

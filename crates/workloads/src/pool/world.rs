@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use farside_fabric::runtime::Random;
 use farside_pool::Petition;
-use farside_sim::{FaultKind, Profile, Sim};
+use farside_sim::{FaultKind, ProcessId, Profile, Sim};
 
 use super::log::Log;
-use super::machine::{Machine, Process};
+use super::machine::{Machine, NODE_BYTES, Process};
 use super::schedule::Event;
 use super::store::StoreWorld;
 use super::{LEASE, Outcome, Rule, Scenario};
@@ -43,7 +43,7 @@ impl Shared {
 }
 
 pub(super) struct World {
-    sim: Rc<Sim>,
+    pub(super) sim: Rc<Sim>,
     pub(super) shared: Rc<Shared>,
     random: Random,
     pub(super) machines: Vec<Machine>,
@@ -98,7 +98,7 @@ pub(super) fn run(scenario: &Scenario, trace: bool) -> Outcome {
     };
     let observer = sim.add_process();
     let clock = sim.add_thread(observer);
-    let violation = clock.block_on(world.play(&clock, scenario)).err();
+    let violation = clock.block_on(world.play(observer, &clock, scenario)).err();
     let log = shared.log.borrow();
     let mut struck = sim.struck();
     struck.append(&mut world.struck);
@@ -117,6 +117,7 @@ pub(super) fn run(scenario: &Scenario, trace: bool) -> Outcome {
 impl World {
     async fn play(
         &mut self,
+        observer: ProcessId,
         clock: &farside_fabric::Worker,
         scenario: &Scenario,
     ) -> Result<(), String> {
@@ -150,7 +151,8 @@ impl World {
         self.heal();
         self.wait(clock, 100 * LEASE).await;
         self.shared.log.borrow().check_primaries()?;
-        self.check_harmony()
+        self.check_harmony()?;
+        self.check_estates(observer, clock).await
     }
 
     /// Whatever is still broken is mended.
@@ -174,9 +176,9 @@ impl World {
         let mut nodes = Vec::new();
         let mut kept = Vec::new();
         for _ in 0..MACHINES {
-            let node = self.sim.add_node(farside_pool::CONTROL_BYTES + (1 << 20));
-            let (keeper, incarnation, lapsed) = self.shared.start_keeper(node);
-            nodes.push((node.0.to_string(), incarnation));
+            let node = self.sim.add_node(NODE_BYTES);
+            let (keeper, newcomer, lapsed) = self.shared.start_keeper(node);
+            nodes.push(newcomer);
             kept.push((node, keeper, lapsed));
         }
         for (number, (node, keeper, lapsed)) in kept.into_iter().enumerate() {

@@ -1,0 +1,59 @@
+//! Nodes that ask to be members are taken in only if the manager can reach them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use farside_fabric::{Time, probe};
+
+use super::State;
+use super::change::is_done;
+use crate::config::Node;
+use crate::links::Links;
+use crate::petition::{Newcomer, Petition};
+
+/// A task of its own: one that does not answer delays nobody but other newcomers.
+pub(super) async fn greet(state: Rc<State>) {
+    // Petitions that could not be answered, and since when.
+    let mut missed: BTreeMap<String, Time> = BTreeMap::new();
+    while !state.retired.get() {
+        let asking = asking(&state);
+        missed.retain(|key, _| asking.iter().any(|(known, _)| known == key));
+        let mut reachable = BTreeSet::new();
+        for (key, newcomer) in &asking {
+            if answers(&state, newcomer).await {
+                reachable.insert(newcomer.incarnation);
+                missed.remove(key);
+                continue;
+            }
+            probe!("a node asks that does not answer");
+            let (now, patience) = (state.now(), 16 * state.terms.lease);
+            let since = *missed.entry(key.clone()).or_insert(now);
+            if now - since.min(now) > patience {
+                // If it is alive, it asks again.
+                probe!("a petition of a node that never answered is dismissed");
+                state.hopeless.borrow_mut().insert(key.clone());
+            }
+        }
+        let pause = if asking.is_empty() { state.terms.tick() } else { state.terms.lease / 2 };
+        *state.reachable.borrow_mut() = reachable;
+        state.means.worker.sleep(pause).await;
+    }
+}
+
+fn asking(state: &State) -> Vec<(String, Newcomer)> {
+    let (petitions, config) = (state.petitions.borrow(), state.config.borrow());
+    let open = petitions.iter().filter(|(_, petition)| !is_done(&config, petition));
+    let nodes = open.filter_map(|(key, petition)| match petition {
+        Petition::Join(newcomer) => Some((key.clone(), newcomer.clone())),
+        _ => None,
+    });
+    nodes.collect()
+}
+
+/// Whether a node answers in the life that it says it is in.
+async fn answers(state: &State, newcomer: &Newcomer) -> bool {
+    let links = Links::new(&state.means.worker, &state.means.connect);
+    let Newcomer { address, incarnation, bytes } = newcomer.clone();
+    let node = Node { id: u16::MAX, incarnation, address, bytes, draining: false };
+    links.within(state.terms.answer(), &node, links.to(&node)).await.flatten().is_some()
+}
