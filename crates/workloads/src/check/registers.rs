@@ -1,0 +1,217 @@
+//! Registers with unique values: who read what is known, and the order of versions as far as it can be
+//! recovered.
+//!
+//! What is certain: nothing comes before the initial version; who has read a version and written over it
+//! comes right behind it; and by time, who began to write after another had ended comes behind it. Where the
+//! store claims commit times, they give an order for all, which is verified like any other: if it
+//! explains all reads without a cycle, it is a proof; if not, the claim is false.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::graph::{Edges, Kind};
+use super::lists::lead_to_all;
+use super::load::{History, TxnId, What};
+use super::report::Findings;
+use crate::history::Outcome;
+
+/// What is known of one register.
+#[derive(Debug, Default)]
+pub(super) struct Register {
+    /// Who has written it, and is committed; in order.
+    pub(super) writers: Vec<TxnId>,
+    /// Who has read whose version; `None` is the initial one.
+    pub(super) readers: BTreeMap<Option<TxnId>, Vec<TxnId>>,
+}
+
+pub(super) type Registers = BTreeMap<u32, Register>;
+
+/// Finds out who read what; single reads that are wrong are told.
+pub(super) fn resolve(
+    history: &History,
+    judges: &dyn Fn(&History, TxnId) -> bool,
+    findings: &mut Findings,
+) -> Registers {
+    let mut registers = Registers::new();
+    let mut deleted: HashMap<u32, ()> = HashMap::new();
+    let mut by_time: HashMap<(u32, u64), (TxnId, Option<i64>)> = HashMap::new();
+    for id in 0..history.txns.len() as TxnId {
+        for op in history.ops_of(id) {
+            let What::Write(value) = op.what else { continue };
+            if value.is_none() {
+                deleted.insert(op.key, ());
+            }
+            if let Some(time) = history.txns[id as usize].commit_ts {
+                by_time.insert((op.key, time), (id, value));
+            }
+            if history.is_committed(id) {
+                let writers = &mut registers.entry(op.key).or_default().writers;
+                if writers.last() != Some(&id) {
+                    writers.push(id);
+                }
+            }
+        }
+    }
+    for reader in 0..history.txns.len() as TxnId {
+        if !judges(history, reader) {
+            continue;
+        }
+        // What it has written itself, by key.
+        let mut own: BTreeMap<u32, Option<i64>> = BTreeMap::new();
+        for op in history.ops_of(reader) {
+            let (value, version) = match op.what {
+                What::Write(value) => {
+                    own.insert(op.key, value);
+                    continue;
+                }
+                What::Read(value, version) => (value, version),
+                _ => continue,
+            };
+            if history.keys[op.key as usize].is_list == Some(true) {
+                continue;
+            }
+            if let Some(mine) = own.get(&op.key) {
+                if *mine != value {
+                    let why = format!("a read of key {:?} is not its own write", history.name(op.key));
+                    findings.add(history, "internal", &[reader], why);
+                }
+                continue;
+            }
+            let by_value = value.and_then(|value| history.writers.get(&(op.key, value)));
+            let by_value = by_value.filter(|writer| !writer.ambiguous).map(|writer| writer.txn);
+            let claimed = version.and_then(|version| by_time.get(&(op.key, version)));
+            let writer = match (value, by_value, version, claimed) {
+                (_, Some(writer), _, _) => Some(writer),
+                (_, None, Some(0), _) => None,
+                (value, None, _, Some((writer, wrote))) if *wrote == value => Some(*writer),
+                (None, _, None, _) if !deleted.contains_key(&op.key) => None,
+                (Some(value), None, _, _) if !history.writers.contains_key(&(op.key, value)) => {
+                    let name = history.name(op.key);
+                    let why = format!("{value} was read from key {name:?}, and nobody wrote it");
+                    findings.add(history, "garbage read", &[reader], why);
+                    continue;
+                }
+                (_, _, Some(_), _) => {
+                    let name = history.name(op.key);
+                    let why = format!("nobody has written the version of key {name:?} that was read");
+                    findings.add(history, "garbage read", &[reader], why);
+                    continue;
+                }
+                _ => {
+                    findings.undecided += 1;
+                    continue;
+                }
+            };
+            if let Some(writer) = writer
+                && !judge_read(history, op.key, reader, writer, value, findings)
+            {
+                continue;
+            }
+            let register = registers.entry(op.key).or_default();
+            let readers = register.readers.entry(writer).or_default();
+            if readers.last() != Some(&reader) {
+                readers.push(reader);
+            }
+        }
+    }
+    registers
+}
+
+/// Whether a read may be: not of what was aborted, and not of what its writer wrote over.
+fn judge_read(
+    history: &History,
+    key: u32,
+    reader: TxnId,
+    writer: TxnId,
+    value: Option<i64>,
+    findings: &mut Findings,
+) -> bool {
+    let committed = history.is_committed(reader);
+    let name = history.name(key);
+    let ids = (history.txns[reader as usize].id, history.txns[writer as usize].id);
+    if history.txns[writer as usize].outcome == Outcome::Aborted {
+        let kind = if committed { "G1a" } else { "non-opaque read" };
+        let why = format!("attempt {} read key {name:?} from attempt {}, which aborted", ids.0, ids.1);
+        findings.add(history, kind, &[writer, reader], why);
+        return false;
+    }
+    let mut writes = history.ops_of(writer).iter().rev();
+    let last = writes.find(|op| op.key == key && matches!(op.what, What::Write(_)));
+    if last.is_some_and(|op| op.what != What::Write(value)) {
+        let kind = if committed { "G1b" } else { "non-opaque read" };
+        let why = format!("attempt {} read what attempt {} wrote over in key {name:?}", ids.0, ids.1);
+        findings.add(history, kind, &[writer, reader], why);
+    }
+    true
+}
+
+/// The edges that are certain. With `strict` also those by time.
+pub(super) fn connect(history: &History, registers: &Registers, strict: bool, edges: &mut Edges) {
+    for register in registers.values() {
+        let starts = register.readers.get(&None).into_iter().flatten();
+        lead_to_all(starts.map(|reader| (*reader, Kind::Rw)), &register.writers, edges);
+        for (writer, readers) in &register.readers {
+            let Some(writer) = writer else { continue };
+            readers.iter().for_each(|reader| edges.add(*writer, Kind::Wr, *reader));
+            // Who wrote over it.
+            let over = readers.iter().filter(|reader| register.writers.binary_search(reader).is_ok());
+            for over in over {
+                edges.add(*writer, Kind::Ww, *over);
+                readers.iter().for_each(|reader| edges.add(*reader, Kind::Rw, *over));
+            }
+        }
+        if strict {
+            connect_by_time(history, register, edges);
+        }
+    }
+}
+
+/// Who has read a version comes before everybody who began to write after its writer had ended. Of those the
+/// first that ended is enough to show that a read was stale.
+fn connect_by_time(history: &History, register: &Register, edges: &mut Edges) {
+    let txn = |id: TxnId| &history.txns[id as usize];
+    let mut writers: Vec<TxnId> = register.writers.clone();
+    writers.sort_unstable_by_key(|id| txn(*id).begin);
+    // From each on, who ended first.
+    let mut first = vec![None; writers.len() + 1];
+    for at in (0..writers.len()).rev() {
+        let later: Option<TxnId> = first[at + 1];
+        let me = (!txn(writers[at]).endless).then_some(writers[at]);
+        first[at] = [me, later].into_iter().flatten().min_by_key(|id| txn(*id).end);
+    }
+    for (writer, readers) in &register.readers {
+        let Some(writer) = writer.filter(|writer| !txn(*writer).endless) else { continue };
+        let end = txn(writer).end;
+        let after = writers.partition_point(|id| txn(*id).begin <= end);
+        let Some(over) = first[after] else { continue };
+        readers.iter().for_each(|reader| edges.add(*reader, Kind::Rw, over));
+    }
+}
+
+/// Whether the store claims a commit time for everybody who has written.
+pub(super) fn has_claims(history: &History, registers: &Registers) -> bool {
+    let mut writers = registers.values().flat_map(|register| &register.writers);
+    registers.values().any(|register| !register.writers.is_empty())
+        && writers.all(|writer| history.txns[*writer as usize].commit_ts.is_some())
+}
+
+/// The edges of the order that the store claims.
+pub(super) fn connect_claimed(history: &History, registers: &Registers, edges: &mut Edges) {
+    for register in registers.values() {
+        let mut order = register.writers.clone();
+        order.sort_unstable_by_key(|id| (history.txns[*id as usize].commit_ts, *id));
+        for pair in order.windows(2) {
+            edges.add(pair[0], Kind::Ww, pair[1]);
+        }
+        for (writer, readers) in &register.readers {
+            let next = match writer {
+                None => order.first(),
+                Some(writer) => {
+                    let at = order.iter().position(|id| id == writer);
+                    at.and_then(|at| order.get(at + 1))
+                }
+            };
+            let Some(over) = next else { continue };
+            readers.iter().for_each(|reader| edges.add(*reader, Kind::Rw, *over));
+        }
+    }
+}

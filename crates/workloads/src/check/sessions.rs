@@ -1,0 +1,95 @@
+//! What a client sees and does goes forward, key by key: it reads its own writes, does not read backwards,
+//! and its writes come behind what it has read and written.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::load::{History, TxnId, What};
+use super::registers::Registers;
+use super::report::Findings;
+
+/// How far a client has come with a key, and who put it there.
+#[derive(Clone, Copy, Default)]
+struct Reached {
+    read: u64,
+    written: u64,
+}
+
+/// Checks every client.
+pub(super) fn find(history: &History, registers: &Registers, findings: &mut Findings) {
+    let versions = register_reads(history, registers);
+    let mut order: Vec<TxnId> = (0..history.txns.len() as TxnId)
+        .filter(|id| history.is_committed(*id) && !history.txns[*id as usize].endless)
+        .collect();
+    order.sort_unstable_by_key(|id| {
+        let txn = history.txns[*id as usize];
+        (txn.proc, txn.begin, txn.end)
+    });
+    let mut reached: HashMap<u32, Reached> = HashMap::new();
+    let mut proc = None;
+    for id in order {
+        let txn = history.txns[id as usize];
+        if proc.replace(txn.proc) != Some(txn.proc) {
+            reached.clear();
+        }
+        let mut later: BTreeMap<u32, Reached> = BTreeMap::new();
+        for op in history.ops_of(id) {
+            let before = reached.get(&op.key).copied().unwrap_or_default();
+            let next = later.entry(op.key).or_insert(before);
+            let (version, reads) = match op.what {
+                What::List(length) => (u64::from(length), true),
+                What::Append(element) => {
+                    let place = history.writers[&(op.key, element)].place;
+                    (if place == 0 { u64::MAX } else { u64::from(place) }, false)
+                }
+                What::Read(..) => match versions.get(&(id, op.key)) {
+                    Some(version) => (*version, true),
+                    None => continue,
+                },
+                What::Write(_) => match txn.commit_ts {
+                    Some(time) => (time, false),
+                    None => continue,
+                },
+            };
+            // What nobody saw has no place yet, and proves nothing.
+            let written = if before.written == u64::MAX { 0 } else { before.written };
+            let broken = match reads {
+                true if version < written => Some("read your writes"),
+                true if version < before.read => Some("monotonic reads"),
+                false if version <= written => Some("monotonic writes"),
+                false if version <= before.read => Some("writes follow reads"),
+                _ => None,
+            };
+            if let Some(kind) = broken {
+                let name = history.name(op.key);
+                let why = format!(
+                    "attempt {} of client {} is at version {version} of key {name:?}, after it had \
+                     read version {} and written version {written}",
+                    txn.id, txn.proc, before.read
+                );
+                findings.add(history, kind, &[id], why);
+            }
+            if reads {
+                next.read = next.read.max(version);
+            } else if version != u64::MAX {
+                next.written = next.written.max(version);
+            }
+        }
+        reached.extend(later);
+    }
+}
+
+/// The version of each read of a register, by the claims of the store.
+fn register_reads(history: &History, registers: &Registers) -> HashMap<(TxnId, u32), u64> {
+    let mut versions = HashMap::new();
+    for (key, register) in registers {
+        for (writer, readers) in &register.readers {
+            let version = match writer {
+                None => Some(0),
+                Some(writer) => history.txns[*writer as usize].commit_ts,
+            };
+            let Some(version) = version else { continue };
+            versions.extend(readers.iter().map(|reader| ((*reader, *key), version)));
+        }
+    }
+    versions
+}
