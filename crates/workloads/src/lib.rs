@@ -2,10 +2,18 @@
 //!
 //! | room | what is in it |
 //! | --- | --- |
+//! | [`engine`] | a store as workloads see it; the reference engine, sound and broken |
+//! | [`load`] | the workloads: what is loaded, what runs, what must hold in the end |
+//! | [`trial`] | a workload in the simulator, with its history checked |
+//! | [`driver`] | runs a workload on an engine, and counts |
 //! | [`history`] | what attempts at transactions did and saw, as files |
 //! | [`check`] | whether a history is strictly serializable and opaque, or less |
 //! | [`pool`] | membership under faults, in the simulator: leases, configurations, promotion |
 
 pub mod check;
+pub mod driver;
+pub mod engine;
 pub mod history;
+pub mod load;
 pub mod pool;
+pub mod trial;

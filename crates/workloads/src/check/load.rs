@@ -302,11 +302,13 @@ impl Loader {
             }
             for op in history.ops_of(id) {
                 let What::Read(value, version) = op.what else { continue };
+                if version == Some(0) {
+                    continue;
+                }
                 let by_value = value.and_then(|value| history.writers.get(&(op.key, value)));
-                let writer = match by_value.filter(|writer| !writer.ambiguous) {
-                    Some(writer) => Some(writer.txn),
-                    None => version.and_then(|version| by_time.get(&version).copied()),
-                };
+                let claimed = version.and_then(|version| by_time.get(&version).copied());
+                let sure = by_value.filter(|writer| !writer.ambiguous).map(|writer| writer.txn);
+                let writer = claimed.or(sure);
                 seen.extend(writer.filter(|writer| *writer != id));
             }
         }

@@ -79,10 +79,10 @@ pub fn check(input: impl BufRead, level: Level) -> Result<Report, Flaw> {
     lists::analyse(&mut history, &judges, level == Level::Snapshot, &mut edges, &mut findings);
     let registers = registers::resolve(&history, &judges, &mut findings);
     registers::connect(&history, &registers, strict, &mut edges);
-    if registers::has_claims(&history, &registers) {
-        registers::connect_claimed(&history, &registers, &mut edges);
-    } else if level == Level::Strict || level == Level::Serializable {
-        try_orders(&history, &registers, strict, &mut findings);
+    registers::connect_claimed(&history, &registers, &mut edges);
+    let open = registers::unclaimed(&history, &registers);
+    if open > 0 {
+        try_orders(&history, &registers, level, open, &mut findings);
     }
     match level {
         Level::Strict => {
@@ -113,12 +113,17 @@ fn dependencies(history: &History, edges: Edges, findings: &mut Findings) {
 }
 
 /// Registers whose order nobody claims: where there are few attempts all orders are tried.
-fn try_orders(history: &History, registers: &Registers, strict: bool, findings: &mut Findings) {
-    if registers.values().all(|register| register.writers.len() < 2) {
-        return;
-    }
+fn try_orders(
+    history: &History,
+    registers: &Registers,
+    level: Level,
+    open: usize,
+    findings: &mut Findings,
+) {
+    let strict = level == Level::Strict;
     let counts = |id: TxnId| strict || history.is_committed(id);
-    let small = history.txns.len() <= search::MOST;
+    let small = history.txns.len() <= search::MOST
+        && matches!(level, Level::Strict | Level::Serializable);
     match small.then(|| search::is_orderable(history, registers, &counts, strict)).flatten() {
         Some(true) => {}
         Some(false) => {
@@ -126,9 +131,6 @@ fn try_orders(history: &History, registers: &Registers, strict: bool, findings: 
             let why = "no order of the writes explains all reads".to_owned();
             findings.add(history, "unorderable", &txns, why);
         }
-        None => {
-            let open = |register: &&registers::Register| register.writers.len() > 1;
-            findings.undecided += registers.values().filter(open).count() as u64;
-        }
+        None => findings.undecided += open as u64,
     }
 }

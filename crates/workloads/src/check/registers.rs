@@ -79,10 +79,11 @@ pub(super) fn resolve(
             let by_value = value.and_then(|value| history.writers.get(&(op.key, value)));
             let by_value = by_value.filter(|writer| !writer.ambiguous).map(|writer| writer.txn);
             let claimed = version.and_then(|version| by_time.get(&(op.key, version)));
+            // A version tells more than a value, which need not be unique then.
             let writer = match (value, by_value, version, claimed) {
-                (_, Some(writer), _, _) => Some(writer),
-                (_, None, Some(0), _) => None,
-                (value, None, _, Some((writer, wrote))) if *wrote == value => Some(*writer),
+                (_, _, Some(0), _) => None,
+                (value, _, _, Some((writer, wrote))) if *wrote == value => Some(*writer),
+                (_, Some(writer), _, None) => Some(writer),
                 (None, _, None, _) if !deleted.contains_key(&op.key) => None,
                 (Some(value), None, _, _) if !history.writers.contains_key(&(op.key, value)) => {
                     let name = history.name(op.key);
@@ -187,30 +188,29 @@ fn connect_by_time(history: &History, register: &Register, edges: &mut Edges) {
     }
 }
 
-/// Whether the store claims a commit time for everybody who has written.
-pub(super) fn has_claims(history: &History, registers: &Registers) -> bool {
-    let mut writers = registers.values().flat_map(|register| &register.writers);
-    registers.values().any(|register| !register.writers.is_empty())
-        && writers.all(|writer| history.txns[*writer as usize].commit_ts.is_some())
+/// Whether the store claims a commit time for everybody who has written a register.
+fn is_claimed(history: &History, register: &Register) -> bool {
+    register.writers.iter().all(|writer| history.txns[*writer as usize].commit_ts.is_some())
+}
+
+/// The registers whose order nobody claims, and that several have written.
+pub(super) fn unclaimed(history: &History, registers: &Registers) -> usize {
+    let open = |register: &&Register| register.writers.len() > 1 && !is_claimed(history, register);
+    registers.values().filter(open).count()
 }
 
 /// The edges of the order that the store claims.
 pub(super) fn connect_claimed(history: &History, registers: &Registers, edges: &mut Edges) {
-    for register in registers.values() {
+    for register in registers.values().filter(|register| is_claimed(history, register)) {
         let mut order = register.writers.clone();
         order.sort_unstable_by_key(|id| (history.txns[*id as usize].commit_ts, *id));
         for pair in order.windows(2) {
             edges.add(pair[0], Kind::Ww, pair[1]);
         }
+        let places: HashMap<TxnId, usize> = order.iter().copied().zip(1..).collect();
         for (writer, readers) in &register.readers {
-            let next = match writer {
-                None => order.first(),
-                Some(writer) => {
-                    let at = order.iter().position(|id| id == writer);
-                    at.and_then(|at| order.get(at + 1))
-                }
-            };
-            let Some(over) = next else { continue };
+            let next = writer.map_or(Some(0), |writer| places.get(&writer).copied());
+            let Some(over) = next.and_then(|next| order.get(next)) else { continue };
             readers.iter().for_each(|reader| edges.add(*reader, Kind::Rw, *over));
         }
     }

@@ -257,14 +257,15 @@ impl SafePoint for AtOnce {
 
 /// Claims a slab that its owner leaves behind when it dies.
 async fn claim(worker: &Worker, links: &Links, seat: &Seat, client: u64) -> Option<()> {
-    let permit = seat.permit(worker.now())?;
-    let config = permit.config();
+    let config = seat.view().config();
     let region = &config.regions[worker.random_below(config.regions.len() as u64) as usize];
     let mut replicas = Vec::new();
     for replica in &region.replicas {
         replicas.push((links.to(config.node(replica.node)?).await?, replica.base));
     }
-    if replicas.is_empty() || !permit.is_valid(worker.now()) {
+    // Only now: who waits for a connection must not keep others from a change.
+    let permit = seat.permit(worker.now())?;
+    if replicas.is_empty() || permit.config().epoch != config.epoch {
         return None;
     }
     let place = Place { region: RegionId(region.id), bytes: region.bytes, replicas };

@@ -1,0 +1,149 @@
+//! One coordinator.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use farside_fabric::runtime::Random;
+use farside_fabric::{Time, Worker};
+
+use super::{Shared, Until};
+use crate::engine::{Engine, Failure, Rows, Session};
+use crate::history::{Ended, Outcome, Recorder};
+use crate::load::{Effect, Tx, Workload};
+
+/// After so many attempts a transaction is given up: something is wrong then.
+const MOST_TRIES: u32 = 100_000;
+
+/// The longest that a transaction waits before its next attempt.
+const LONGEST_BACKOFF: u64 = 1 << 20;
+
+pub(super) struct Coordinator<E: Engine, W> {
+    shared: Rc<Shared<E, W>>,
+    worker: Worker,
+    number: u64,
+    random: Random,
+    log: Recorder,
+    rows: Rows,
+}
+
+impl<E: Engine, W: Workload> Coordinator<E, W> {
+    pub(super) fn new(
+        shared: &Rc<Shared<E, W>>,
+        worker: &Worker,
+        number: usize,
+        log: Recorder,
+    ) -> Self {
+        let number = number as u64;
+        // Far from each other, whatever the seeds are.
+        let seed = shared.plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (number + 1) << 20;
+        Coordinator {
+            shared: Rc::clone(shared),
+            worker: worker.clone(),
+            number,
+            random: Random::new(seed),
+            log,
+            rows: Rows::default(),
+        }
+    }
+
+    pub(super) async fn run(mut self) -> Result<(), Failure> {
+        let shared = Rc::clone(&self.shared);
+        let mut session = shared.engine.session(&self.worker);
+        let mut arrival = shared.begin;
+        loop {
+            if let Until::Time(span) = shared.plan.until
+                && self.worker.now().max(arrival) - shared.begin >= span
+            {
+                return Ok(());
+            }
+            if let Some(rate) = shared.plan.rate {
+                arrival = self.next_arrival(arrival, rate);
+                self.worker.sleep_until(arrival).await;
+            } else {
+                arrival = self.worker.now();
+            }
+            if !shared.control.next(&shared.plan) {
+                return Ok(());
+            }
+            self.transact(&mut session, arrival).await?;
+        }
+    }
+
+    /// As if each coordinator had customers that do not wait for each other.
+    fn next_arrival(&mut self, last: Time, rate: f64) -> Time {
+        let plan = &self.shared.plan;
+        let mean = 1e9 * (plan.threads * plan.coordinators) as f64 / rate;
+        let unit = (1 + (self.random.draw() >> 12)) as f64 / (1u64 << 52) as f64;
+        last + Duration::from_nanos((-unit.ln() * mean) as u64)
+    }
+
+    /// One transaction, again and again until it is over.
+    async fn transact(&mut self, session: &mut E::Session, arrival: Time) -> Result<(), Failure> {
+        let shared = Rc::clone(&self.shared);
+        let (kind, input) = shared.workload.draw(&mut self.random);
+        for tries in 0..MOST_TRIES {
+            let begin = self.worker.now();
+            let id = shared.control.attempts.fetch_add(1, Ordering::Relaxed) + 1;
+            let result = self.attempt(session, &input, tries).await;
+            let end = self.worker.now();
+            let (outcome, commit_ts) = match &result {
+                Ok((_, time)) => (Outcome::Committed, *time),
+                Err((Failure::Unknown, _)) => (Outcome::Unknown, None),
+                Err((Failure::Conflict, _)) => (Outcome::Aborted, None),
+                Err((broken, _)) => return Err(broken.clone()),
+            };
+            let (begin, end) = (begin.0, end.0);
+            self.log.end(&Ended { id, proc: self.number, begin, end, outcome, commit_ts });
+            let effect = match result {
+                Ok((effect, _)) | Err((_, effect)) => effect,
+            };
+            shared.workload.book(&input, effect, outcome);
+            self.count(kind, outcome, arrival, tries);
+            if outcome != Outcome::Aborted {
+                return Ok(());
+            }
+            let most = (1000u64 << tries.min(10)).min(LONGEST_BACKOFF);
+            self.worker.sleep(Duration::from_nanos(self.random.below(most))).await;
+        }
+        Err(Failure::Broken(format!("a transaction did not commit in {MOST_TRIES} attempts")))
+    }
+
+    /// One attempt; if it failed, with what it would have changed.
+    async fn attempt(
+        &mut self,
+        session: &mut E::Session,
+        input: &W::Input,
+        tries: u32,
+    ) -> Result<(Effect, Option<u64>), (Failure, Effect)> {
+        let none = |failure| (failure, Effect::default());
+        let begun = session.begin().await.map_err(none)?;
+        let mut tx = Tx::new(begun, &mut self.log, &mut self.rows).after(tries);
+        let effect = self.shared.workload.attempt(&mut tx, input).await.map_err(none)?;
+        let time = tx.commit().await.map_err(|failure| (failure, effect))?;
+        Ok((effect, time))
+    }
+
+    fn count(&self, kind: usize, outcome: Outcome, arrival: Time, tries: u32) {
+        let now = self.worker.now();
+        let shared = &self.shared;
+        let mut tally = shared.tally.borrow_mut();
+        if outcome == Outcome::Committed {
+            shared.control.committed.fetch_add(1, Ordering::Relaxed);
+        }
+        if now - shared.begin < shared.plan.warmup {
+            tally.uncounted += u64::from(outcome == Outcome::Committed);
+            return;
+        }
+        tally.most_tries = tally.most_tries.max(tries + 1);
+        let kind = &mut tally.kinds[kind];
+        match outcome {
+            Outcome::Committed => {
+                kind.committed += 1;
+                kind.latencies.saturating_record((now - arrival.min(now)).as_nanos() as u64);
+            }
+            Outcome::Aborted => kind.aborted += 1,
+            Outcome::Unknown => kind.unknown += 1,
+        }
+    }
+}

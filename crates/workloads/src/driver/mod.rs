@@ -1,0 +1,194 @@
+//! Runs a workload on an engine, and counts.
+//!
+//! A coordinator is a task that runs one transaction after the other, each again until it commits. What a
+//! transaction takes is counted from its first attempt on, or where transactions arrive at a rate, from
+//! when it should have begun.
+
+mod coordinator;
+mod tally;
+
+pub use tally::{KindTally, Tally};
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use farside_fabric::runtime::run_threads;
+use farside_fabric::{Time, Worker};
+
+use crate::engine::{Engine, Failure};
+use crate::history::{Recorder, Sink};
+use crate::load::Workload;
+use coordinator::Coordinator;
+
+/// How much to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Threads (in the simulator: simulated ones).
+    pub threads: usize,
+    /// Coordinators of each.
+    pub coordinators: usize,
+    /// Until when.
+    pub until: Until,
+    /// How long to run before anything is counted.
+    pub warmup: Duration,
+    /// How many transactions arrive in a second, over all coordinators; `None`: each begins when the one
+    /// before is over.
+    pub rate: Option<f64>,
+    /// Everything random derives from it.
+    pub seed: u64,
+}
+
+/// When a run ends.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Until {
+    /// After a time, warming up included.
+    Time(Duration),
+    /// After so many transactions, over all coordinators.
+    Txns(u64),
+}
+
+/// A run as others see it: for progress, and to end it.
+#[derive(Debug, Default)]
+pub struct Control {
+    /// Transactions that were committed so far.
+    pub committed: AtomicU64,
+    /// Ends the run early.
+    pub stop: Arc<AtomicBool>,
+    /// Attempts so far: their numbers in a history.
+    attempts: AtomicU64,
+    /// Transactions that may still begin, where they are counted.
+    left: AtomicI64,
+}
+
+impl Control {
+    /// Whether another transaction may begin.
+    fn next(&self, plan: &Plan) -> bool {
+        if self.stop.load(Ordering::Relaxed) {
+            return false;
+        }
+        match plan.until {
+            Until::Time(_) => true,
+            Until::Txns(_) => self.left.fetch_sub(1, Ordering::Relaxed) > 0,
+        }
+    }
+}
+
+/// All that coordinators of one thread share.
+struct Shared<E, W> {
+    engine: E,
+    workload: Arc<W>,
+    plan: Plan,
+    control: Arc<Control>,
+    tally: RefCell<Tally>,
+    begin: Time,
+}
+
+/// Runs a workload on threads of this process. The engine must be loaded.
+pub fn run<E, W>(
+    engine: &E,
+    workload: &Arc<W>,
+    plan: &Plan,
+    control: &Arc<Control>,
+    sink: Option<&Sink>,
+) -> Result<Tally, Failure>
+where
+    E: Engine + Clone + Send + 'static,
+    W: Workload + Send + 'static,
+{
+    control.begin(plan);
+    let results = run_threads(plan.threads, plan.seed, |number, worker| {
+        let tasks = Team { engine, workload, plan, control, sink };
+        let running = tasks.start(worker, number);
+        worker.block_on(running.finish())
+    });
+    let tallies: Result<Vec<Tally>, Failure> = results.into_iter().collect();
+    Tally::merged(tallies?).ok_or_else(|| Failure::Broken("there are no threads".into()))
+}
+
+impl Control {
+    /// Before coordinators start.
+    pub fn begin(&self, plan: &Plan) {
+        if let Until::Txns(txns) = plan.until {
+            self.left.store(txns.min(i64::MAX as u64) as i64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a thread's coordinators are made of.
+pub struct Team<'a, E, W> {
+    /// The store.
+    pub engine: &'a E,
+    /// What they do.
+    pub workload: &'a Arc<W>,
+    /// How much.
+    pub plan: &'a Plan,
+    /// Who watches.
+    pub control: &'a Arc<Control>,
+    /// Who writes it down.
+    pub sink: Option<&'a Sink>,
+}
+
+/// The coordinators of a thread, at work.
+pub struct Running {
+    tasks: Vec<farside_fabric::runtime::Task<Result<(), Failure>>>,
+    tally: Box<dyn FnOnce(Duration) -> Tally>,
+    worker: Worker,
+    begin: Time,
+}
+
+impl<E, W> Team<'_, E, W>
+where
+    E: Engine + Clone + 'static,
+    W: Workload + 'static,
+{
+    /// Starts the coordinators of a thread.
+    pub fn start(&self, worker: &Worker, thread: usize) -> Running {
+        let begin = worker.now();
+        let shared = Rc::new(Shared {
+            engine: self.engine.clone(),
+            workload: Arc::clone(self.workload),
+            plan: self.plan.clone(),
+            control: Arc::clone(self.control),
+            tally: RefCell::new(Tally::new(self.workload.kinds())),
+            begin,
+        });
+        let start = |number: usize| {
+            let number = thread * self.plan.coordinators + number;
+            let log = self.sink.map_or_else(Recorder::deaf, Sink::recorder);
+            worker.spawn(Coordinator::new(&shared, worker, number, log).run())
+        };
+        let tasks = (0..self.plan.coordinators).map(start).collect();
+        let tally = Box::new(move |span: Duration| {
+            let mut tally = shared.tally.borrow().clone();
+            tally.seconds = span.saturating_sub(shared.plan.warmup).as_secs_f64();
+            tally
+        });
+        Running { tasks, tally, worker: worker.clone(), begin }
+    }
+}
+
+impl Running {
+    /// Waits for all of them.
+    pub async fn finish(self) -> Result<Tally, Failure> {
+        for task in self.tasks {
+            task.await?;
+        }
+        let span = self.worker.now() - self.begin;
+        Ok((self.tally)(span))
+    }
+}
+
+impl<E, W> std::fmt::Debug for Team<'_, E, W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Team").field("plan", self.plan).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running").finish_non_exhaustive()
+    }
+}

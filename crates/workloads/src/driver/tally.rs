@@ -1,0 +1,96 @@
+//! What a run counts.
+
+use hdrhistogram::Histogram;
+
+/// Of one kind of transaction.
+#[derive(Clone, Debug)]
+pub struct KindTally {
+    /// Its name.
+    pub name: &'static str,
+    /// Transactions that committed.
+    pub committed: u64,
+    /// Attempts that did not.
+    pub aborted: u64,
+    /// Transactions of unknown outcome.
+    pub unknown: u64,
+    /// What those that committed took, all attempts included, in nanoseconds.
+    pub latencies: Histogram<u64>,
+}
+
+/// Of all kinds.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// Each kind.
+    pub kinds: Vec<KindTally>,
+    /// How long was counted.
+    pub seconds: f64,
+    /// The most attempts that one transaction took.
+    pub most_tries: u32,
+    /// Transactions that ended while it was not counted yet.
+    pub uncounted: u64,
+}
+
+/// The longest that is told apart: an hour.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("bounds that fit")
+}
+
+impl Tally {
+    pub(super) fn new(names: &[&'static str]) -> Self {
+        let kind = |name: &&'static str| KindTally {
+            name,
+            committed: 0,
+            aborted: 0,
+            unknown: 0,
+            latencies: histogram(),
+        };
+        let kinds = names.iter().map(kind).collect();
+        Tally { kinds, seconds: 0.0, most_tries: 0, uncounted: 0 }
+    }
+
+    /// Of all threads together; `None` if there are none.
+    pub fn merged(tallies: impl IntoIterator<Item = Tally>) -> Option<Tally> {
+        tallies.into_iter().reduce(|mut first, next| {
+            first.merge(&next);
+            first
+        })
+    }
+
+    /// Adds what another thread has counted.
+    pub fn merge(&mut self, other: &Tally) {
+        for (kind, more) in self.kinds.iter_mut().zip(&other.kinds) {
+            kind.committed += more.committed;
+            kind.aborted += more.aborted;
+            kind.unknown += more.unknown;
+            kind.latencies.add(&more.latencies).expect("the same bounds");
+        }
+        self.seconds = self.seconds.max(other.seconds);
+        self.most_tries = self.most_tries.max(other.most_tries);
+        self.uncounted += other.uncounted;
+    }
+
+    /// The latencies of all kinds.
+    pub fn latencies(&self) -> Histogram<u64> {
+        let mut all = histogram();
+        self.kinds.iter().for_each(|kind| all.add(&kind.latencies).expect("the same bounds"));
+        all
+    }
+
+    /// Transactions that committed.
+    pub fn committed(&self) -> u64 {
+        self.kinds.iter().map(|kind| kind.committed).sum()
+    }
+
+    /// Attempts that did not.
+    pub fn aborted(&self) -> u64 {
+        self.kinds.iter().map(|kind| kind.aborted).sum()
+    }
+
+    /// Transactions of unknown outcome.
+    pub fn unknown(&self) -> u64 {
+        self.kinds.iter().map(|kind| kind.unknown).sum()
+    }
+}
+

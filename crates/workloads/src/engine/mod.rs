@@ -1,0 +1,138 @@
+//! A transactional store as workloads see it: tables of 8-byte keys and small values.
+//!
+//! The reference engine and the real one are both behind this, so that whatever judges the one judges the
+//! other.
+
+mod reference;
+
+pub use reference::{Flaw, Reference};
+
+use std::future::Future;
+
+use farside_fabric::Worker;
+
+/// A table, by its number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Table(pub u16);
+
+/// Which row to read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Want {
+    /// In which table.
+    pub table: Table,
+    /// Under which key.
+    pub key: u64,
+    /// It will be written, too.
+    pub update: bool,
+}
+
+/// Rows that were read, in the order in which they were wanted. Kept from one read to the next.
+#[derive(Clone, Debug, Default)]
+pub struct Rows {
+    rows: Vec<Row>,
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    version: u64,
+    /// Where its value ends; `None`: it is absent.
+    present: bool,
+    begin: usize,
+    end: usize,
+}
+
+impl Rows {
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.rows.clear();
+        self.bytes.clear();
+    }
+
+    /// Adds the next row: its version, and its value if it is there.
+    pub fn push(&mut self, version: u64, value: Option<&[u8]>) {
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        self.rows.push(Row { version, present: value.is_some(), begin, end: self.bytes.len() });
+    }
+
+    /// A row's value; `None` if it is absent.
+    pub fn get(&self, number: usize) -> Option<&[u8]> {
+        let row = self.rows.get(number)?;
+        row.present.then(|| &self.bytes[row.begin..row.end])
+    }
+
+    /// The commit time of whoever wrote a row; 0: it is as it was loaded, or never was.
+    pub fn version(&self, number: usize) -> u64 {
+        self.rows.get(number).map_or(0, |row| row.version)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+}
+
+/// Why a transaction did not commit.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Failure {
+    /// Others were in the way: to be tried again.
+    #[error("a conflict with another transaction")]
+    Conflict,
+    /// Nobody knows yet whether it did.
+    #[error("the outcome is not known")]
+    Unknown,
+    /// Something that trying again does not mend.
+    #[error("{0}")]
+    Broken(String),
+}
+
+/// A store.
+pub trait Engine: Sync {
+    /// What a coordinator works with.
+    type Session: Session;
+
+    /// A coordinator's session, on a thread.
+    fn session(&self, worker: &Worker) -> Self::Session;
+
+    /// Fills a table before the run.
+    fn load(
+        &self,
+        worker: &Worker,
+        table: Table,
+        rows: &mut dyn Iterator<Item = (u64, Vec<u8>)>,
+    ) -> impl Future<Output = Result<(), Failure>>;
+}
+
+/// What a coordinator works with: one transaction after the other.
+pub trait Session: 'static {
+    /// A transaction.
+    type Txn<'s>: Transaction
+    where
+        Self: 's;
+
+    /// Begins one.
+    fn begin(&mut self) -> impl Future<Output = Result<Self::Txn<'_>, Failure>>;
+}
+
+/// A transaction. Dropping it aborts it.
+pub trait Transaction {
+    /// Reads some rows, which do not depend on each other: one step. Own writes are seen.
+    fn read(&mut self, wants: &[Want], rows: &mut Rows) -> impl Future<Output = Result<(), Failure>>;
+
+    /// Writes a row, or with `None` deletes it.
+    fn write(
+        &mut self,
+        table: Table,
+        key: u64,
+        value: Option<&[u8]>,
+    ) -> impl Future<Output = Result<(), Failure>>;
+
+    /// Commits; its commit time, if it has written anything or the store has one anyway.
+    fn commit(self) -> impl Future<Output = Result<Option<u64>, Failure>>;
+}

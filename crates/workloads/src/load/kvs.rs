@@ -1,0 +1,96 @@
+//! Keys and values: some are read and some written, chosen evenly or with a skew.
+
+use farside_fabric::Worker;
+use farside_fabric::runtime::Random;
+
+use super::{Effect, Tx, Workload, Zipf, visit};
+use crate::engine::{Engine, Failure, Session, Table, Transaction, Want};
+use crate::history::Outcome;
+
+const STORE: Table = Table(3);
+
+/// The workload.
+#[derive(Debug)]
+pub struct Kvs {
+    keys: u64,
+    value_bytes: usize,
+    read_percent: u64,
+    objects: usize,
+    zipf: Zipf,
+}
+
+/// One object of a transaction: its key, and what is written to it.
+type Access = (u64, Option<u64>);
+
+impl Kvs {
+    /// So many keys with values of so many bytes (at least 8), chosen with a skew; transactions with so
+    /// many objects, of which so many of a hundred are only read.
+    pub fn new(keys: u64, value_bytes: usize, skew: f64, read_percent: u64, objects: usize) -> Self {
+        assert!(value_bytes >= 8 && objects as u64 <= keys, "room for a number, and enough keys");
+        Kvs { keys, value_bytes, read_percent, objects, zipf: Zipf::new(keys, skew) }
+    }
+
+    fn value(&self, number: u64) -> Vec<u8> {
+        let mut value = vec![number as u8; self.value_bytes];
+        value[..8].copy_from_slice(&number.to_le_bytes());
+        value
+    }
+}
+
+impl Workload for Kvs {
+    type Input = Vec<Access>;
+
+    fn kinds(&self) -> &'static [&'static str] {
+        &["read-only", "read-write"]
+    }
+
+    async fn setup<E: Engine>(&self, engine: &E, worker: &Worker) -> Result<(), Failure> {
+        let mut rows = (0..self.keys).map(|key| (key, self.value(key)));
+        engine.load(worker, STORE, &mut rows).await
+    }
+
+    fn draw(&self, random: &mut Random) -> (usize, Vec<Access>) {
+        let mut accesses: Vec<Access> = Vec::with_capacity(self.objects);
+        while accesses.len() < self.objects {
+            let key = self.zipf.key(random);
+            if accesses.iter().all(|(known, _)| *known != key) {
+                let writes = random.below(100) >= self.read_percent;
+                accesses.push((key, writes.then(|| random.draw())));
+            }
+        }
+        let writes = accesses.iter().any(|(_, value)| value.is_some());
+        (usize::from(writes), accesses)
+    }
+
+    async fn attempt<T: Transaction>(
+        &self,
+        tx: &mut Tx<'_, T>,
+        accesses: &Vec<Access>,
+    ) -> Result<Effect, Failure> {
+        let wants: Vec<Want> = accesses
+            .iter()
+            .map(|(key, value)| Want { table: STORE, key: *key, update: value.is_some() })
+            .collect();
+        tx.read(&wants).await?;
+        for (key, number) in accesses {
+            if let Some(number) = number {
+                tx.write(STORE, *key, Some(&self.value(*number))).await?;
+            }
+        }
+        Ok(Effect::default())
+    }
+
+    fn book(&self, _: &Vec<Access>, _: Effect, _: Outcome) {}
+
+    async fn check<S: Session>(&self, session: &mut S) -> Result<(), String> {
+        visit(session, STORE, 0..self.keys, |key, row| {
+            let value = row.ok_or_else(|| format!("key {key} is gone"))?;
+            let first = value.first_chunk().map(|first| u64::from_le_bytes(*first));
+            match first {
+                Some(number) if value == self.value(number) => Ok(()),
+                _ => Err(format!("the value of key {key} is of two writes, or of none")),
+            }
+        })
+        .await
+    }
+}

@@ -1,0 +1,115 @@
+//! A workload in the simulator: run with a seed, its history checked, its invariants, too.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use farside_sim::{Faults, Profile, Sim};
+
+use crate::check::{Level, Report, check};
+use crate::driver::{Control, Plan, Running, Tally, Team, Until};
+use crate::engine::{Engine, Failure, Flaw, Reference};
+use crate::history::Sink;
+use crate::load::Workload;
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What was counted.
+    pub tally: Tally,
+    /// What the checker says.
+    pub report: Report,
+    /// What the workload's own check says.
+    pub invariants: Result<(), String>,
+    /// A hash of all that happened.
+    pub digest: u64,
+    /// The history.
+    pub history: Vec<u8>,
+}
+
+/// A history in memory.
+#[derive(Clone, Default)]
+struct Page(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a step of the reference engine takes.
+const STEP: Duration = Duration::from_micros(2);
+
+/// Runs so many transactions of a workload on the reference engine, sound or broken.
+pub fn run<W: Workload + Send + 'static>(
+    workload: W,
+    plan: &Plan,
+    flaw: Option<Flaw>,
+    level: Level,
+) -> Result<Outcome, Failure> {
+    let profile = Profile::named("connectx-5").expect("a profile of the table");
+    let sim = Sim::new(profile, plan.seed, Faults::none());
+    let engine = Reference::new(flaw).with_pause(STEP);
+    let page = Page::default();
+    let sink = Sink::to(page.clone());
+    let workload = Arc::new(workload);
+    let tally = simulate(&sim, &engine, &workload, plan, Some(&sink));
+    let broken = |error: io::Error| Failure::Broken(error.to_string());
+    sink.finish().map_err(broken)?;
+    let history = std::mem::take(&mut *page.0.lock().unwrap_or_else(PoisonError::into_inner));
+    let (tally, invariants) = tally?;
+    let report = check(&history[..], level).map_err(|flaw| Failure::Broken(flaw.to_string()))?;
+    // The run's verbs, and what it has written down.
+    let digest = history.iter().fold(sim.digest(), |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    Ok(Outcome { tally, report, invariants, digest, history })
+}
+
+/// Runs a workload on simulated threads, and checks its invariants.
+pub fn simulate<E, W>(
+    sim: &Sim,
+    engine: &E,
+    workload: &Arc<W>,
+    plan: &Plan,
+    sink: Option<&Sink>,
+) -> Result<(Tally, Result<(), String>), Failure>
+where
+    E: Engine + Clone + 'static,
+    W: Workload + Send + 'static,
+{
+    let process = sim.add_process();
+    let clock = sim.add_thread(process);
+    clock.block_on(workload.setup(engine, &clock))?;
+    let control = Arc::new(Control::default());
+    control.begin(plan);
+    let team = Team { engine, workload, plan, control: &control, sink };
+    let running: Vec<Running> =
+        (0..plan.threads).map(|thread| team.start(&sim.add_thread(process), thread)).collect();
+    clock.block_on(async {
+        let mut tallies = Vec::new();
+        for thread in running {
+            tallies.push(thread.finish().await?);
+        }
+        let invariants = workload.check(&mut engine.session(&clock)).await;
+        let tally = Tally::merged(tallies);
+        Ok((tally.ok_or_else(|| Failure::Broken("there are no threads".into()))?, invariants))
+    })
+}
+
+/// A plan for a trial: so many transactions on a few threads.
+pub fn plan(seed: u64, txns: u64) -> Plan {
+    Plan {
+        threads: 4,
+        coordinators: 3,
+        until: Until::Txns(txns),
+        warmup: Duration::ZERO,
+        rate: None,
+        seed,
+    }
+}
