@@ -1,11 +1,14 @@
 //! The `farside` command.
 
 mod bench;
+mod check;
 mod credentials;
 mod doctor;
 mod fabric_arg;
 mod node;
+mod progress;
 mod rdma_args;
+mod shape;
 mod sim;
 mod status;
 
@@ -28,6 +31,8 @@ struct Cli {
 enum Command {
     /// Measure a workload on a fabric
     Bench(Box<bench::BenchArgs>),
+    /// Judge a history: is it strictly serializable and opaque, or at least something weaker?
+    Check(check::CheckArgs),
     /// Be a memory node, until Ctrl-C or SIGTERM
     Node(Box<node::NodeArgs>),
     /// Run simulated clusters under faults, seed by seed, and check what happened
@@ -45,6 +50,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Bench(args) => bench::run(&args),
         Command::BenchClient(args) => bench::run_client(&args),
+        Command::Check(args) => check::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Status(args) => status::run(&args),

@@ -17,7 +17,7 @@ fn kinds(report: &Report) -> Vec<&str> {
 }
 
 fn histories() -> u64 {
-    std::env::var("FARSIDE_HISTORIES").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000)
+    std::env::var("FARSIDE_HISTORIES").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000)
 }
 
 fn compare(registers: bool, level: Level, oracle: impl Fn(&History) -> bool) {
@@ -50,4 +50,167 @@ fn lists_are_judged_as_by_trying_all_orders() {
 fn registers_are_judged_as_by_trying_all_orders() {
     compare(true, Level::Strict, |history| is_serializable(history, true));
     compare(true, Level::Serializable, |history| is_serializable(history, false));
+}
+
+/// A committed attempt of a client of its own, at a time, with steps like `r x 1 2`, `a x 3`, `w x 1`,
+/// `g x 1` (a register read as 1), `g x` (absent).
+fn attempt(id: u64, outcome: &str, (begin, end): (u64, u64), steps: &[&str]) -> String {
+    let ops: Vec<String> = steps
+        .iter()
+        .map(|step| {
+            let words: Vec<&str> = step.split(' ').collect();
+            let (key, rest) = (words[1], words[2..].join(","));
+            match words[0] {
+                "r" => format!(r#"{{"f":"r","k":"{key}","v":[{rest}]}}"#),
+                "a" => format!(r#"{{"f":"append","k":"{key}","v":{rest}}}"#),
+                "w" => format!(r#"{{"f":"w","k":"{key}","v":{rest}}}"#),
+                _ if rest.is_empty() => format!(r#"{{"f":"r","k":"{key}","v":null}}"#),
+                _ => format!(r#"{{"f":"r","k":"{key}","v":{rest}}}"#),
+            }
+        })
+        .collect();
+    let ops = ops.join(",");
+    format!(
+        r#"{{"id":{id},"proc":{id},"begin":{begin},"end":{end},"outcome":"{outcome}","ops":[{ops}]}}"#
+    ) + "\n"
+}
+
+/// Attempts that all overlap.
+fn together(attempts: &[(&str, &[&str])]) -> String {
+    let ids = 1..;
+    ids.zip(attempts).map(|(id, (outcome, steps))| attempt(id, outcome, (1, 9), steps)).collect()
+}
+
+const C: &str = "committed";
+const A: &str = "aborted";
+const U: &str = "unknown";
+
+/// What must be found in which history.
+#[test]
+fn every_anomaly_is_found_in_a_history_made_by_hand() {
+    let all: &[(&str, String)] = &[
+        ("G0", together(&[
+            (C, &["a x 1", "a y 2"]),
+            (C, &["a x 3", "a y 4"]),
+            (C, &["r x 1 3", "r y 4 2"]),
+        ])),
+        ("G1a", together(&[(A, &["a x 1"]), (C, &["r x 1"])])),
+        ("G1b", together(&[(C, &["a x 1", "a x 2"]), (C, &["r x 1"]), (C, &["r x 1 2"])])),
+        ("G1c", together(&[(C, &["a x 1", "r y 2"]), (C, &["a y 2", "r x 1"])])),
+        ("lost update", together(&[
+            (C, &["r x", "a x 1"]),
+            (C, &["r x", "a x 2"]),
+            (C, &["r x 1 2"]),
+        ])),
+        ("lost update", together(&[(C, &["r x", "a x 1"]), (C, &["r x", "a x 2"])])),
+        ("lost update", together(&[(C, &["a x 1"]), (C, &["a x 2"]), (C, &["r x 1"]), (C, &["r x 2"])])),
+        ("G-single", together(&[(C, &["a x 1", "a y 2"]), (C, &["r x 1", "r y"])])),
+        ("G2-item", together(&[(C, &["r x", "a y 1"]), (C, &["r y", "a x 2"])])),
+        ("G2", together(&[(C, &["g x", "w y 1"]), (C, &["g y", "w x 2"])])),
+        ("stale read", attempt(1, C, (1, 2), &["a x 1"]) + &attempt(2, C, (3, 4), &["r x"])),
+        ("stale read", attempt(1, C, (1, 2), &["w x 1"])
+            + &attempt(2, C, (3, 4), &["w x 2"])
+            + &attempt(3, C, (5, 6), &["g x 1"])),
+        ("non-opaque read", together(&[(C, &["a x 1", "a y 2"]), (A, &["r x 1", "r y"])])),
+        ("non-opaque read", together(&[(A, &["a x 1"]), (A, &["r x 1"])])),
+        ("G1a", together(&[(A, &["w x 1"]), (C, &["g x 1"])])),
+        ("G1b", together(&[(C, &["w x 1", "w x 2"]), (C, &["g x 1"])])),
+        ("G-single", together(&[(C, &["w x 1", "w y 2"]), (C, &["g x 1", "g y"])])),
+        ("lost update", together(&[(C, &["g x", "w x 1"]), (C, &["g x", "w x 2"])])),
+        ("internal", together(&[(C, &["a x 1", "r x"])])),
+        ("internal", together(&[(C, &["w x 1", "g x 2"]), (C, &["w x 2"])])),
+        ("garbage read", together(&[(C, &["r x 7"])])),
+        ("duplicate element", together(&[(C, &["a x 1"]), (C, &["r x 1 1"])])),
+    ];
+    for (expected, text) in all {
+        let report = judge(text, Level::Strict);
+        assert!(kinds(&report).contains(expected), "{expected}: {report:?}\n{text}");
+        assert_eq!(report.verdict, "violation");
+    }
+}
+
+/// What an attempt of unknown outcome did is known once somebody has seen it.
+#[test]
+fn unknown_outcomes_are_resolved_by_what_was_seen() {
+    let well = |text: &str| judge(text, Level::Strict).verdict == "strict-serializable";
+    // It may have happened, or not, and late.
+    assert!(well(&together(&[(U, &["a x 1"]), (C, &["r x"])])));
+    assert!(well(&together(&[(U, &["a x 1"]), (C, &["r x 1"])])));
+    assert!(well(&(attempt(1, U, (1, 2), &["a x 1"])
+        + &attempt(2, C, (3, 4), &["r x"])
+        + &attempt(3, C, (5, 6), &["r x 1"]))));
+    // But not be seen and then unseen, and not by halves.
+    assert!(!well(&(attempt(1, U, (1, 2), &["a x 1"])
+        + &attempt(2, C, (3, 4), &["r x 1"])
+        + &attempt(3, C, (5, 6), &["r x"]))));
+    assert!(!well(&together(&[(U, &["a x 1", "a y 2"]), (C, &["r x 1", "r y"])])));
+}
+
+/// What a level allows, and what it does not.
+#[test]
+fn levels_differ_in_what_they_forbid() {
+    let holds = |text: &str, level| judge(text, level).verdict != "violation";
+    let stale = attempt(1, C, (1, 2), &["a x 1"]) + &attempt(2, C, (3, 4), &["r x"]);
+    let skew = together(&[(C, &["r x", "a y 1"]), (C, &["r y", "a x 2"]), (C, &["r x 2", "r y 1"])]);
+    let torn = together(&[(C, &["a x 1", "a y 2"]), (C, &["r x 1", "r y"])]);
+    let lost = together(&[(C, &["r x", "a x 1"]), (C, &["r x", "a x 2"]), (C, &["r x 1 2"])]);
+    let circle = together(&[(C, &["a x 1", "r y 2"]), (C, &["a y 2", "r x 1"])]);
+    let zombie = together(&[(C, &["a x 1", "a y 2"]), (A, &["r x 1", "r y"])]);
+    use Level::{Serializable, SessionGuarantees, Snapshot, Strict};
+    for (text, allowed) in [
+        (&stale, &[Serializable, Snapshot, SessionGuarantees][..]),
+        (&zombie, &[Serializable, Snapshot, SessionGuarantees]),
+        (&skew, &[Snapshot, SessionGuarantees]),
+        (&torn, &[SessionGuarantees]),
+        (&lost, &[SessionGuarantees]),
+        (&circle, &[]),
+    ] {
+        for level in [Strict, Serializable, Snapshot, SessionGuarantees] {
+            assert_eq!(holds(text, level), allowed.contains(&level), "{level:?}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn a_client_goes_forward() {
+    let by_one = |text: String| text.replace("\"proc\":2", "\"proc\":1").replace("\"proc\":3", "\"proc\":1");
+    let found = |text: &str| {
+        let report = judge(text, Level::SessionGuarantees);
+        kinds(&report).first().map(|kind| (*kind).to_owned())
+    };
+    let read = attempt(2, C, (3, 4), &["r x 1 2"]) + &attempt(3, C, (5, 6), &["r x 1"]);
+    let read = attempt(9, C, (1, 2), &["a x 1"]) + &attempt(8, C, (1, 2), &["a x 2"]) + &read;
+    assert_eq!(found(&by_one(read)).as_deref(), Some("monotonic reads"));
+    let own = attempt(2, C, (1, 2), &["a x 1"]) + &attempt(3, C, (3, 4), &["r x"]);
+    let own = own + &attempt(8, C, (5, 6), &["r x 1"]);
+    assert_eq!(found(&by_one(own)).as_deref(), Some("read your writes"));
+    let writes = attempt(2, C, (1, 2), &["a x 1"]) + &attempt(3, C, (3, 4), &["a x 2"]);
+    let writes = writes + &attempt(8, C, (5, 6), &["r x 2 1"]);
+    assert_eq!(found(&by_one(writes)).as_deref(), Some("monotonic writes"));
+    // Lists that do so do not agree; registers tell by the times that the store claims.
+    let timed = |id, span, time: u64, steps: &[&str]| {
+        attempt(id, C, span, steps).replace("]}", &format!("],\"commit_ts\":{time}}}"))
+    };
+    let follows = timed(9, (1, 2), 20, &["w x 1"]) + &attempt(2, C, (3, 4), &["g x 1"]);
+    let follows = follows + &timed(3, (5, 6), 10, &["w x 2"]);
+    assert_eq!(found(&by_one(follows)).as_deref(), Some("writes follow reads"));
+}
+
+/// Commit times are a claim: one that explains all reads is a proof, a false one is found.
+#[test]
+fn commit_times_are_verified() {
+    let with_times = |times: [u64; 3], last: &str| {
+        let timed = |id, time: u64, steps: &[&str]| {
+            attempt(id, C, (1, 9), steps).replace("]}", &format!("],\"commit_ts\":{time}}}"))
+        };
+        timed(1, times[0], &["w x 1"])
+            + &timed(2, times[1], &["w x 2"])
+            + &timed(3, times[2], &["g x 1", "w y 3"])
+            + &attempt(4, C, (20, 21), &[last])
+    };
+    let verdict = |text: &str| judge(text, Level::Strict).verdict;
+    assert_eq!(verdict(&with_times([10, 30, 20], "g x 2")), "strict-serializable");
+    assert_eq!(verdict(&with_times([30, 10, 40], "g x 1")), "strict-serializable");
+    // The store says that 1 was written over before it was read.
+    assert_eq!(verdict(&with_times([10, 20, 30], "g x 1")), "violation");
 }

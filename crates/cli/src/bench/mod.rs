@@ -3,18 +3,23 @@
 mod clients;
 mod measure;
 mod report;
+mod txn_report;
+mod txns;
 mod verbs;
 
 pub(crate) use clients::{ClientArgs, run_client};
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
+use farside_workloads::load::Kind;
 
 use crate::credentials::Credentials;
 use crate::fabric_arg::FabricArg;
 use crate::rdma_args::RdmaArgs;
+use crate::shape::ShapeArgs;
 
 /// Options of `farside bench`.
 #[derive(Args)]
@@ -26,6 +31,30 @@ pub(crate) struct BenchArgs {
     /// memory node process), `rdma` (the same, through this machine's NIC), or `sim:PROFILE` (simulated: `sim:connectx-5`; `sim:connectx-5+pm` with persistent memory)
     #[arg(long, default_value = "local")]
     fabric: FabricArg,
+
+    /// How transactions are made (all but verbs)
+    #[arg(long, default_value = "reference")]
+    protocol: Protocol,
+
+    /// What transactions promise (all but verbs)
+    #[arg(long, default_value = "strict")]
+    level: IsolationLevel,
+
+    /// Tasks of each thread (all but verbs)
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    coordinators: u16,
+
+    /// Transactions that arrive in a second, over all coordinators (all but verbs) [default: each begins
+    /// when the one before is over]
+    #[arg(long, value_parser = arrivals)]
+    rate: Option<f64>,
+
+    /// Write what every attempt did and saw to this file, for `farside check` (all but verbs)
+    #[arg(long)]
+    history: Option<PathBuf>,
+
+    #[command(flatten)]
+    shape: ShapeArgs,
 
     /// Client processes (shm, tcp, rdma), or machines (sim)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -40,7 +69,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_parser = seconds)]
     seconds: Option<f64>,
 
-    /// Measure this many verbs per line and thread, instead of a time
+    /// Run this many transactions over all coordinators, instead of a time; for verbs so many per line and
+    /// thread
     #[arg(long, conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     txns: Option<u64>,
 
@@ -79,6 +109,38 @@ pub(crate) struct BenchArgs {
 enum Workload {
     /// Raw READ, WRITE, CAS, FAA and FLUSH
     Verbs,
+    /// Keys and values: some read, some written
+    Kvs,
+    /// SmallBank: savings and checking accounts, 4 % of them take 90 % of the accesses
+    #[value(name = "smallbank")]
+    SmallBank,
+    /// TATP: telephone subscribers, four of five transactions only read
+    Tatp,
+    /// Lists that are read and appended to; for --history and `farside check`
+    ListAppend,
+    /// Counters that are counted up
+    Counter,
+    /// Transfers between accounts
+    Transfer,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Protocol {
+    /// The in-process oracle: a map under one lock
+    Reference,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum IsolationLevel {
+    /// Strictly serializable, and opaque
+    Strict,
+}
+
+fn arrivals(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if (0.001..=1e9).contains(&rate) => Ok(rate),
+        _ => Err("expected transactions per second between 0.001 and 1000000000".into()),
+    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -92,6 +154,12 @@ fn seconds(text: &str) -> Result<f64, String> {
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
     match args.workload {
         Workload::Verbs => verbs::run(args),
+        Workload::Kvs => txns::run(args, Kind::Kvs),
+        Workload::SmallBank => txns::run(args, Kind::SmallBank),
+        Workload::Tatp => txns::run(args, Kind::Tatp),
+        Workload::ListAppend => txns::run(args, Kind::ListAppend),
+        Workload::Counter => txns::run(args, Kind::Counter),
+        Workload::Transfer => txns::run(args, Kind::Transfer),
     }
 }
 

@@ -95,7 +95,7 @@ impl Report {
     }
 }
 
-fn rate(per_second: f64) -> String {
+pub(super) fn rate(per_second: f64) -> String {
     match per_second {
         r if r >= 1e6 => format!("{:.2} M", r / 1e6),
         r if r >= 1e3 => format!("{:.1} k", r / 1e3),
@@ -103,7 +103,7 @@ fn rate(per_second: f64) -> String {
     }
 }
 
-fn time(us: f64) -> String {
+pub(super) fn time(us: f64) -> String {
     match us {
         t if t >= 1e3 => format!("{:.2} ms", t / 1e3),
         t if t >= 1.0 => format!("{t:.2} µs"),

@@ -2,16 +2,21 @@
 
 mod litmus;
 mod pool;
+mod txns;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use farside_sim::Faults;
 use farside_sim::litmus::{Litmus, PROGRAMS, STEPS};
+use farside_workloads::load::Kind;
 use serde::Serialize;
+
+use crate::progress::Progress;
 
 /// Options of `farside sim`.
 #[derive(Args)]
@@ -34,8 +39,8 @@ pub(crate) struct SimArgs {
     #[arg(long)]
     faults: Option<Faults>,
 
-    /// How many steps a litmus program takes [default: 60], or how many faults strike a pool's machines
-    /// [default: 12]
+    /// How many steps a litmus program takes [default: 60], how many faults strike a pool's machines
+    /// [default: 12], or how many transactions run [default: 500]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     txns: Option<u64>,
 
@@ -63,13 +68,40 @@ enum Workload {
     /// A pool whose machines, clients, network and config store fail: never two primaries, and no region
     /// without one for long
     Pool,
+    /// Keys and values on the reference engine
+    Kvs,
+    /// SmallBank on the reference engine
+    #[value(name = "smallbank")]
+    SmallBank,
+    /// TATP on the reference engine
+    Tatp,
+    /// Lists on the reference engine
+    ListAppend,
+    /// Counters on the reference engine
+    Counter,
+    /// Transfers on the reference engine
+    Transfer,
 }
 
 impl Workload {
+    /// Of transactions.
+    fn kind(self) -> Option<Kind> {
+        match self {
+            Workload::Litmus | Workload::Pool => None,
+            Workload::Kvs => Some(Kind::Kvs),
+            Workload::SmallBank => Some(Kind::SmallBank),
+            Workload::Tatp => Some(Kind::Tatp),
+            Workload::ListAppend => Some(Kind::ListAppend),
+            Workload::Counter => Some(Kind::Counter),
+            Workload::Transfer => Some(Kind::Transfer),
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Workload::Litmus => "litmus",
             Workload::Pool => "pool",
+            _ => self.kind().map_or("", Kind::name),
         }
     }
 }
@@ -107,6 +139,7 @@ struct SeedResult {
     struck: BTreeMap<&'static str, u64>,
     committed: u64,
     aborted: u64,
+    unknown: u64,
     /// In a few words, if all is well.
     note: String,
     /// What went wrong, with the command that replays it; several lines each.
@@ -137,6 +170,9 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     let one = seeds.count == 1 && (args.program.len() == 1 || !is_litmus);
     ensure!(!args.trace || one, "--trace needs --seed N, and for litmus one --program");
     let litmus_only = args.careless || !args.program.is_empty();
+    let engine_only = args.workload.kind().is_some();
+    let unfit = engine_only && (args.trace || args.faults.is_some());
+    ensure!(!unfit, "--trace and --faults: the reference engine posts no verbs that could be struck");
     ensure!(is_litmus || !litmus_only, "--program and --careless are for --workload litmus");
     let results = run_seeds(args, seeds);
     let mut summary = Summary {
@@ -157,6 +193,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
         digest = (digest ^ result.digest).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         summary.committed += result.committed;
         summary.aborted += result.aborted;
+        summary.unknown += result.unknown;
         for (kind, count) in &result.struck {
             *summary.faults.entry(kind).or_default() += count;
         }
@@ -182,7 +219,11 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
 /// All seeds, on all cores; each seed is a world of its own.
 fn run_seeds(args: &SimArgs, seeds: Seeds) -> Vec<SeedResult> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-    let next = AtomicU64::new(0);
+    let next = Arc::new(AtomicU64::new(0));
+    let begun = Arc::clone(&next);
+    let _progress = Progress::show(move || {
+        format!("seed {} of {}", begun.load(Ordering::Relaxed).min(seeds.count), seeds.count)
+    });
     let mut results: Vec<(u64, SeedResult)> = std::thread::scope(|scope| {
         let work = || {
             let mut mine = Vec::new();
@@ -208,6 +249,10 @@ fn run_seed(args: &SimArgs, seed: u64) -> SeedResult {
     match args.workload {
         Workload::Litmus => litmus::run_seed(args, seed),
         Workload::Pool => pool::run_seed(args, seed),
+        workload => match workload.kind() {
+            Some(kind) => txns::run_seed(args, kind, seed),
+            None => SeedResult::default(),
+        },
     }
 }
 

@@ -23,6 +23,7 @@ pub(super) fn run_seed(args: &SimArgs, seed: u64) -> SeedResult {
         struck: outcome.struck,
         committed: outcome.writes,
         aborted: outcome.lost,
+        unknown: 0,
         note: format!(
             "{} writes, {} changes, unserved at most {:?}",
             outcome.writes, outcome.changes, outcome.unserved

@@ -85,7 +85,7 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
         for tries in 0..MOST_TRIES {
             let begin = self.worker.now();
             let id = shared.control.attempts.fetch_add(1, Ordering::Relaxed) + 1;
-            let result = self.attempt(session, &input, tries).await;
+            let result = self.attempt(session, &input).await;
             let end = self.worker.now();
             let (outcome, commit_ts) = match &result {
                 Ok((_, time)) => (Outcome::Committed, *time),
@@ -114,11 +114,10 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
         &mut self,
         session: &mut E::Session,
         input: &W::Input,
-        tries: u32,
     ) -> Result<(Effect, Option<u64>), (Failure, Effect)> {
         let none = |failure| (failure, Effect::default());
         let begun = session.begin().await.map_err(none)?;
-        let mut tx = Tx::new(begun, &mut self.log, &mut self.rows).after(tries);
+        let mut tx = Tx::new(begun, &mut self.log, &mut self.rows);
         let effect = self.shared.workload.attempt(&mut tx, input).await.map_err(none)?;
         let time = tx.commit().await.map_err(|failure| (failure, effect))?;
         Ok((effect, time))

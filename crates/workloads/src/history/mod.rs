@@ -9,10 +9,11 @@
 //! aborted attempts are recorded, too: opacity is about them.
 
 mod read;
+mod text;
 mod write;
 
 pub use read::{Flaw, Lines};
-pub use write::{Ended, Recorder, Sink};
+pub use write::{Ended, Name, Recorder, Sink};
 
 use std::borrow::Cow;
 

@@ -1,46 +1,60 @@
-//! Writing histories beside a run: attempts are put together by whoever makes them, and written by a thread
-//! of its own.
+//! Writing histories beside a run: attempts are put together as words by whoever makes them, and turned into
+//! text by a thread of its own.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use super::Outcome;
+use super::text::put_words;
 
-/// Bytes that are handed to the writing thread at once, and how many such pieces may wait.
-const PIECE: usize = 256 << 10;
-const WAITING: usize = 64;
+/// Words that are handed to the writing thread at once, and how many such pieces may wait.
+const PIECE: usize = 8 << 10;
+const WAITING: usize = 256;
+
+/// Pieces that were written, to be filled again.
+type Empty = Arc<Mutex<Vec<Vec<u64>>>>;
 
 /// Where a history goes.
 #[derive(Debug)]
 pub struct Sink {
-    pieces: SyncSender<Vec<u8>>,
+    pieces: SyncSender<Vec<u64>>,
+    empty: Empty,
     thread: JoinHandle<io::Result<()>>,
 }
 
 impl Sink {
     /// Into a file.
     pub fn to_file(path: &Path) -> io::Result<Self> {
-        Ok(Self::to(BufWriter::new(File::create(path)?)))
+        Ok(Self::to(File::create(path)?))
     }
 
     /// To wherever that leads.
     pub fn to(mut output: impl Write + Send + 'static) -> Self {
-        let (pieces, arriving) = sync_channel::<Vec<u8>>(WAITING);
+        let (pieces, arriving) = sync_channel::<Vec<u64>>(WAITING);
+        let empty = Empty::default();
+        let given_back = Arc::clone(&empty);
         let thread = std::thread::spawn(move || {
-            for piece in arriving {
-                output.write_all(&piece)?;
+            let mut text = Vec::new();
+            for mut piece in arriving {
+                text.clear();
+                put_words(&mut text, &piece);
+                output.write_all(&text)?;
+                piece.clear();
+                given_back.lock().unwrap_or_else(PoisonError::into_inner).push(piece);
             }
             output.flush()
         });
-        Sink { pieces, thread }
+        Sink { pieces, empty, thread }
     }
 
     /// A recorder for one thread or task.
     pub fn recorder(&self) -> Recorder {
-        Recorder { pieces: Some(self.pieces.clone()), text: Vec::new(), ops: Vec::new() }
+        let pieces = Some((self.pieces.clone(), Arc::clone(&self.empty)));
+        Recorder { pieces, words: Vec::new(), whole: 0 }
     }
 
     /// Waits until all is written. All recorders must be gone.
@@ -51,20 +65,38 @@ impl Sink {
     }
 }
 
+/// What the first word of a step or an end says, in its lowest byte.
+pub(super) mod tag {
+    pub(crate) const LIST: u64 = 1;
+    pub(crate) const APPEND: u64 = 2;
+    pub(crate) const READ: u64 = 3;
+    pub(crate) const WRITE: u64 = 4;
+    pub(crate) const END: u64 = 5;
+}
+
 /// Puts attempts together.
 #[derive(Debug)]
 pub struct Recorder {
     /// `None`: nobody wants to know.
-    pieces: Option<SyncSender<Vec<u8>>>,
-    text: Vec<u8>,
-    /// The steps of the attempt that is under way.
-    ops: Vec<u8>,
+    pieces: Option<(SyncSender<Vec<u64>>, Empty)>,
+    words: Vec<u64>,
+    /// How many words are of attempts that have ended.
+    whole: usize,
+}
+
+/// A row of a table, as a history calls it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Name {
+    /// The table.
+    pub table: u16,
+    /// The key.
+    pub key: u64,
 }
 
 impl Recorder {
     /// One that records nothing.
     pub fn deaf() -> Self {
-        Recorder { pieces: None, text: Vec::new(), ops: Vec::new() }
+        Recorder { pieces: None, words: Vec::new(), whole: 0 }
     }
 
     /// Whether anything is recorded.
@@ -72,90 +104,64 @@ impl Recorder {
         self.pieces.is_some()
     }
 
-    fn op(&mut self, f: &str, key: &dyn std::fmt::Display) -> &mut Vec<u8> {
-        let first = self.ops.is_empty();
-        // Keys are made of digits and letters here.
-        let _ = write!(self.ops, r#"{}{{"f":"{f}","k":"{key}","v":"#, if first { "" } else { "," });
-        &mut self.ops
-    }
-
     /// A list was read.
-    pub fn read_list(&mut self, key: &dyn std::fmt::Display, list: &[u64]) {
-        if !self.listens() {
-            return;
+    pub fn read_list(&mut self, key: u64, list: &[u64]) {
+        if self.listens() {
+            self.words.extend_from_slice(&[tag::LIST | (list.len() as u64) << 8, key]);
+            self.words.extend_from_slice(list);
         }
-        let ops = self.op("r", key);
-        ops.push(b'[');
-        for (number, element) in list.iter().enumerate() {
-            if number > 0 {
-                ops.push(b',');
-            }
-            put_number(ops, *element);
-        }
-        ops.extend_from_slice(b"]}");
     }
 
     /// An element was appended.
-    pub fn append(&mut self, key: &dyn std::fmt::Display, element: u64) {
+    pub fn append(&mut self, key: u64, element: u64) {
         if self.listens() {
-            let ops = self.op("append", key);
-            put_number(ops, element);
-            ops.push(b'}');
+            self.words.extend_from_slice(&[tag::APPEND, key, element]);
         }
     }
 
     /// A register was read: its value, and the version that the store says it is.
-    pub fn read(&mut self, key: &dyn std::fmt::Display, value: Option<u64>, version: u64) {
+    pub fn read(&mut self, name: Name, value: Option<u64>, version: u64) {
         if self.listens() {
-            let ops = self.op("r", key);
-            put_value(ops, value);
-            ops.extend_from_slice(br#","ver":"#);
-            put_number(ops, version);
-            ops.push(b'}');
+            let first = tag::READ | u64::from(value.is_some()) << 8 | u64::from(name.table) << 16;
+            self.words.extend_from_slice(&[first, name.key, value.unwrap_or(0), version]);
         }
     }
 
     /// A register was written, or with `None` deleted.
-    pub fn write(&mut self, key: &dyn std::fmt::Display, value: Option<u64>) {
+    pub fn write(&mut self, name: Name, value: Option<u64>) {
         if self.listens() {
-            let ops = self.op("w", key);
-            put_value(ops, value);
-            ops.push(b'}');
+            let first = tag::WRITE | u64::from(value.is_some()) << 8 | u64::from(name.table) << 16;
+            self.words.extend_from_slice(&[first, name.key, value.unwrap_or(0)]);
         }
     }
 
     /// The attempt has ended.
     pub fn end(&mut self, attempt: &Ended) {
-        let Some(pieces) = &self.pieces else { return };
+        let Some((pieces, empty)) = &self.pieces else { return };
         let outcome = match attempt.outcome {
-            Outcome::Committed => "committed",
-            Outcome::Aborted => "aborted",
-            Outcome::Unknown => "unknown",
+            Outcome::Committed => 0,
+            Outcome::Aborted => 1,
+            Outcome::Unknown => 2,
         };
-        let Ended { id, proc, begin, end, .. } = attempt;
-        let _ = write!(
-            self.text,
-            r#"{{"id":{id},"proc":{proc},"begin":{begin},"end":{end},"outcome":"{outcome}","ops":["#
-        );
-        self.text.extend_from_slice(&self.ops);
-        self.ops.clear();
-        self.text.push(b']');
-        if let Some(time) = attempt.commit_ts {
-            let _ = write!(self.text, r#","commit_ts":{time}"#);
-        }
-        self.text.extend_from_slice(b"}\n");
-        if self.text.len() >= PIECE {
-            let next = Vec::with_capacity(PIECE + (PIECE >> 3));
-            // Whoever reads the error is the one who finishes the sink.
-            let _ = pieces.send(std::mem::replace(&mut self.text, next));
+        let Ended { id, proc, begin, end, commit_ts, .. } = *attempt;
+        let first = tag::END | outcome << 8 | u64::from(commit_ts.is_some()) << 16;
+        self.words.extend_from_slice(&[first, id, proc, begin, end, commit_ts.unwrap_or(0)]);
+        self.whole = self.words.len();
+        if self.whole >= PIECE {
+            let next = empty.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let next = next.unwrap_or_else(|| Vec::with_capacity(PIECE + (PIECE >> 3)));
+            self.whole = 0;
+            // Whoever finishes the sink reads the error.
+            let _ = pieces.send(std::mem::replace(&mut self.words, next));
         }
     }
 }
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        if let Some(pieces) = &self.pieces {
-            let _ = pieces.send(std::mem::take(&mut self.text));
+        if let Some((pieces, _)) = &self.pieces {
+            self.words.truncate(self.whole);
+            let _ = pieces.send(std::mem::take(&mut self.words));
         }
     }
 }
@@ -175,26 +181,4 @@ pub struct Ended {
     pub outcome: Outcome,
     /// The time that the store has given it.
     pub commit_ts: Option<u64>,
-}
-
-fn put_value(text: &mut Vec<u8>, value: Option<u64>) {
-    match value {
-        Some(value) => put_number(text, value),
-        None => text.extend_from_slice(b"null"),
-    }
-}
-
-/// The formatting of the standard library is most of what a history costs.
-fn put_number(text: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    text.extend_from_slice(&digits[at..]);
 }

@@ -15,7 +15,7 @@ use crate::history::Outcome;
 const LISTS: Table = Table(4);
 
 /// A list is left alone after about so many appends.
-const LENGTH: u64 = 64;
+const LENGTH: u64 = 32;
 
 /// The workload.
 #[derive(Debug)]
@@ -27,8 +27,8 @@ pub struct ListAppend {
     books: Books,
 }
 
-/// A step: a key, and what is appended, or nothing for a read.
-type Step = (u64, Option<u64>);
+/// A step: a key, and whether it is only read.
+type Step = (u64, bool);
 
 impl ListAppend {
     /// So many lists at a time; transactions of up to so many steps, of which so many of a hundred are reads.
@@ -58,11 +58,10 @@ impl Workload for ListAppend {
             let generation = (appends + place * LENGTH) / (self.keys * LENGTH);
             let key = generation * self.keys + place;
             let reads = random.below(100) < self.read_percent;
-            // Elements are unique over all lists, and below what other programs can hold.
-            (key, (!reads).then(|| self.appends.fetch_add(1, Ordering::Relaxed) + 1))
+            (key, reads)
         };
         let steps: Vec<Step> = (0..steps).map(draw).collect();
-        let appends = steps.iter().any(|(_, element)| element.is_some());
+        let appends = steps.iter().any(|(_, reads)| !reads);
         (usize::from(appends), steps)
     }
 
@@ -72,15 +71,14 @@ impl Workload for ListAppend {
         steps: &Vec<Step>,
     ) -> Result<Effect, Failure> {
         let mut appended = 0;
-        for (key, element) in steps {
-            match element {
-                None => _ = tx.read_list(LISTS, *key).await?,
-                Some(element) => {
-                    // Each attempt appends something of its own.
-                    let element = element << 12 | u64::from(tx.tries().min(4095));
-                    tx.append(LISTS, *key, element).await?;
-                    appended += 1;
-                }
+        for (key, reads) in steps {
+            if *reads {
+                tx.read_list(LISTS, *key).await?;
+            } else {
+                // No two attempts append the same, not even of one transaction.
+                let element = self.appends.fetch_add(1, Ordering::Relaxed) + 1;
+                tx.append(LISTS, *key, element).await?;
+                appended += 1;
             }
         }
         Ok(Effect { sum: appended, rows: 0 })

@@ -3,40 +3,24 @@
 use std::fmt;
 
 use crate::engine::{Failure, Rows, Table, Transaction, Want};
-use crate::history::Recorder;
+use crate::history::{Name, Recorder};
 
 /// A transaction, and who listens.
 pub struct Tx<'a, T> {
     inner: T,
     log: &'a mut Recorder,
     rows: &'a mut Rows,
-    tries: u32,
 }
 
 /// A row's name in a history.
-struct Name(Table, u64);
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.0.0, self.1)
-    }
+fn name(table: Table, key: u64) -> Name {
+    Name { table: table.0, key }
 }
 
 impl<'a, T: Transaction> Tx<'a, T> {
     /// Around one that has begun.
     pub fn new(inner: T, log: &'a mut Recorder, rows: &'a mut Rows) -> Self {
-        Tx { inner, log, rows, tries: 0 }
-    }
-
-    /// The same, after so many attempts in vain.
-    #[must_use]
-    pub fn after(self, tries: u32) -> Self {
-        Tx { tries, ..self }
-    }
-
-    /// How many attempts there were before this one.
-    pub fn tries(&self) -> u32 {
-        self.tries
+        Tx { inner, log, rows }
     }
 
     /// A row to read.
@@ -55,7 +39,7 @@ impl<'a, T: Transaction> Tx<'a, T> {
         if self.log.listens() {
             for (number, want) in wants.iter().enumerate() {
                 let value = self.rows.get(number).map(digest);
-                self.log.read(&Name(want.table, want.key), value, self.rows.version(number));
+                self.log.read(name(want.table, want.key), value, self.rows.version(number));
             }
         }
         Ok(self.rows)
@@ -64,7 +48,7 @@ impl<'a, T: Transaction> Tx<'a, T> {
     /// Reads a list, which is recorded as one.
     pub async fn read_list(&mut self, table: Table, key: u64) -> Result<Vec<u64>, Failure> {
         let list = self.list(table, key, false).await?;
-        self.log.read_list(&key, &list);
+        self.log.read_list(key, &list);
         Ok(list)
     }
 
@@ -72,7 +56,7 @@ impl<'a, T: Transaction> Tx<'a, T> {
     pub async fn append(&mut self, table: Table, key: u64, element: u64) -> Result<(), Failure> {
         let mut list = self.list(table, key, true).await?;
         list.push(element);
-        self.log.append(&key, element);
+        self.log.append(key, element);
         let bytes: Vec<u8> = list.iter().flat_map(|element| element.to_le_bytes()).collect();
         self.inner.write(table, key, Some(&bytes)).await
     }
@@ -84,7 +68,9 @@ impl<'a, T: Transaction> Tx<'a, T> {
 
     /// Writes a row, or with `None` deletes it.
     pub async fn write(&mut self, table: Table, key: u64, value: Option<&[u8]>) -> Result<(), Failure> {
-        self.log.write(&Name(table, key), value.map(digest));
+        if self.log.listens() {
+            self.log.write(name(table, key), value.map(digest));
+        }
         self.inner.write(table, key, value).await
     }
 

@@ -1,0 +1,171 @@
+//! What a run of transactions found, for people and for programs.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use farside_workloads::driver::{KindTally, Tally};
+use farside_workloads::load::Kind;
+use serde::Serialize;
+
+use super::BenchArgs;
+use super::report::{rate, time};
+
+#[derive(Serialize)]
+pub(super) struct TxnReport {
+    workload: &'static str,
+    protocol: &'static str,
+    fabric: String,
+    simulated: bool,
+    replicas: u16,
+    threads: usize,
+    coordinators: u16,
+    seed: u64,
+    seconds: f64,
+    committed: u64,
+    aborted: u64,
+    unknown: u64,
+    abort_rate: f64,
+    throughput_tps: f64,
+    latency_us: Latency,
+    per_txn: PerTxn,
+    by_type: BTreeMap<&'static str, ByType>,
+    /// The most attempts that one transaction took.
+    most_attempts: u32,
+    /// Transactions that committed while the run was warming up; not counted above.
+    warmup_committed: u64,
+    invariants: String,
+}
+
+#[derive(Serialize)]
+struct Latency {
+    p50: f64,
+    p99: f64,
+    p999: f64,
+    max: f64,
+}
+
+/// Verbs of a transaction, on average.
+#[derive(Serialize, Default)]
+struct PerTxn {
+    round_trips: f64,
+    reads: f64,
+    writes: f64,
+    cas: f64,
+    faa: f64,
+    flushes: f64,
+    calls: f64,
+    bytes_out: f64,
+    bytes_in: f64,
+}
+
+#[derive(Serialize)]
+struct ByType {
+    committed: u64,
+    aborted: u64,
+    p50_us: f64,
+    p99_us: f64,
+    round_trips: f64,
+}
+
+impl ByType {
+    fn new(kind: &KindTally) -> Self {
+        let us = |quantile| kind.latencies.value_at_quantile(quantile) as f64 / 1e3;
+        ByType {
+            committed: kind.committed,
+            aborted: kind.aborted,
+            p50_us: us(0.5),
+            p99_us: us(0.99),
+            round_trips: 0.0,
+        }
+    }
+}
+
+impl TxnReport {
+    pub(super) fn new(
+        args: &BenchArgs,
+        kind: Kind,
+        tally: &Tally,
+        invariants: &std::result::Result<(), String>,
+        all_committed: u64,
+    ) -> Self {
+        let (committed, aborted) = (tally.committed(), tally.aborted());
+        let latencies = tally.latencies();
+        let us = |quantile| latencies.value_at_quantile(quantile) as f64 / 1e3;
+        TxnReport {
+            workload: kind.name(),
+            protocol: "reference",
+            fabric: args.fabric.to_string(),
+            simulated: args.fabric.profile().is_some(),
+            // The reference engine keeps one copy, and posts no verbs.
+            replicas: 1,
+            threads: args.threads(),
+            coordinators: args.coordinators,
+            seed: args.seed,
+            seconds: tally.seconds,
+            committed,
+            aborted,
+            unknown: tally.unknown(),
+            abort_rate: aborted as f64 / (committed + aborted).max(1) as f64,
+            throughput_tps: committed as f64 / tally.seconds.max(1e-9),
+            latency_us: Latency {
+                p50: us(0.5),
+                p99: us(0.99),
+                p999: us(0.999),
+                max: latencies.max() as f64 / 1e3,
+            },
+            per_txn: PerTxn::default(),
+            by_type: tally.kinds.iter().map(|kind| (kind.name, ByType::new(kind))).collect(),
+            most_attempts: tally.most_tries,
+            warmup_committed: all_committed - committed,
+            invariants: match invariants {
+                Ok(()) => "ok".into(),
+                Err(why) => format!("violated: {why}"),
+            },
+        }
+    }
+
+    pub(super) fn print(&self, json: bool) -> Result<()> {
+        if json {
+            println!("{}", serde_json::to_string(self)?);
+            return Ok(());
+        }
+        println!(
+            "{} on {}{}, engine {}, {} threads with {} coordinators each, {:.3} s counted",
+            self.workload,
+            self.fabric,
+            if self.simulated { " (simulated)" } else { "" },
+            self.protocol,
+            self.threads,
+            self.coordinators,
+            self.seconds,
+        );
+        println!();
+        println!("{:<26} {:>11} {:>11} {:>10} {:>10}", "", "committed", "aborted", "p50", "p99");
+        for (name, kind) in &self.by_type {
+            println!(
+                "{name:<26} {:>11} {:>11} {:>10} {:>10}",
+                kind.committed,
+                kind.aborted,
+                time(kind.p50_us),
+                time(kind.p99_us)
+            );
+        }
+        println!(
+            "{:<26} {:>11} {:>11} {:>10} {:>10}",
+            "all",
+            self.committed,
+            self.aborted,
+            time(self.latency_us.p50),
+            time(self.latency_us.p99)
+        );
+        println!();
+        println!(
+            "{}/s; {:.2} % of attempts aborted; at most {} attempts for one transaction",
+            rate(self.throughput_tps),
+            self.abort_rate * 100.0,
+            self.most_attempts
+        );
+        println!("invariants: {}", self.invariants);
+        Ok(())
+    }
+}

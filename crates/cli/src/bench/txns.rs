@@ -1,0 +1,122 @@
+//! Transactions on an engine.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use farside_fabric::Worker;
+use farside_sim::{Faults, Sim};
+use farside_workloads::driver::{self, Control, Plan, Tally, Until};
+use farside_workloads::engine::{Engine, Reference};
+use farside_workloads::history::Sink;
+use farside_workloads::load::{Kind, Visit, Workload};
+use farside_workloads::trial::simulate;
+
+use super::BenchArgs;
+use super::txn_report::TxnReport;
+use crate::fabric_arg::FabricArg;
+use crate::progress::Progress;
+
+/// How much of a run is warming up, where it is bounded by time.
+const WARMUP: f64 = 0.1;
+
+/// What a step of the reference engine takes in the simulator.
+const STEP: Duration = Duration::from_micros(2);
+
+/// What a run found.
+struct Found {
+    tally: Tally,
+    invariants: std::result::Result<(), String>,
+    counted: u64,
+}
+
+pub(super) fn run(args: &BenchArgs, kind: Kind) -> Result<ExitCode> {
+    let simulated = args.fabric.profile().is_some();
+    ensure!(
+        simulated || args.fabric == FabricArg::Local,
+        "--fabric {}: the reference engine lives in this process; expected local or sim:PROFILE",
+        args.fabric
+    );
+    ensure!(args.connect.is_none(), "--connect: the reference engine is in no cluster");
+    ensure!(args.compute == 1, "--compute: the reference engine is in one process");
+    ensure!(
+        args.verb.is_empty() && args.bytes.is_empty() && args.outstanding.is_empty(),
+        "--verb, --bytes and --outstanding are for verbs"
+    );
+    let sink = match &args.history {
+        Some(path) => Some(
+            Sink::to_file(path).with_context(|| format!("--history {}", path.display()))?,
+        ),
+        None => None,
+    };
+    let shape = args.shape.shape(args.threads());
+    let found = kind.visit(&shape, Run { args, sink: sink.as_ref() });
+    let found = found.map_err(|why| anyhow!(why))??;
+    if let Some(sink) = sink {
+        sink.finish().context("writing the history")?;
+    }
+    let report = TxnReport::new(args, kind, &found.tally, &found.invariants, found.counted);
+    report.print(args.json)?;
+    Ok(ExitCode::from(u8::from(found.invariants.is_err())))
+}
+
+struct Run<'a> {
+    args: &'a BenchArgs,
+    sink: Option<&'a Sink>,
+}
+
+impl Visit for Run<'_> {
+    type Output = Result<Found>;
+
+    fn visit<W: Workload + Send + 'static>(self, workload: W) -> Result<Found> {
+        let (args, workload) = (self.args, Arc::new(workload));
+        let plan = args.plan();
+        if let Some(profile) = args.fabric.profile() {
+            let sim = Sim::new(profile, args.seed, Faults::none());
+            let engine = Reference::new(None).with_pause(STEP);
+            let (tally, invariants) = simulate(&sim, &engine, &workload, &plan, self.sink)?;
+            let counted = tally.committed();
+            return Ok(Found { tally, invariants, counted });
+        }
+        let engine = Reference::new(None);
+        let worker = Worker::new(args.seed);
+        worker.block_on(workload.setup(&engine, &worker))?;
+        let control = Arc::new(Control::default());
+        signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&control.stop))
+            .context("catching Ctrl-C")?;
+        let progress = progress(&control);
+        let tally = driver::run(&engine, &workload, &plan, &control, self.sink)?;
+        drop(progress);
+        let invariants = worker.block_on(workload.check(&mut engine.session(&worker)));
+        Ok(Found { tally, invariants, counted: control.committed.load(Ordering::Relaxed) })
+    }
+}
+
+fn progress(control: &Arc<Control>) -> Progress {
+    let (control, start) = (Arc::clone(control), Instant::now());
+    Progress::show(move || {
+        let (done, seconds) =
+            (control.committed.load(Ordering::Relaxed), start.elapsed().as_secs_f64());
+        format!("{seconds:6.1} s  {done} committed, {:.0} per second", done as f64 / seconds)
+    })
+}
+
+impl BenchArgs {
+    fn plan(&self) -> Plan {
+        let span = Duration::from_secs_f64(self.seconds());
+        let (until, warmup) = match self.txns {
+            Some(txns) => (Until::Txns(txns), Duration::ZERO),
+            None => (Until::Time(span), span.mul_f64(WARMUP)),
+        };
+        Plan {
+            threads: self.threads(),
+            coordinators: self.coordinators.into(),
+            until,
+            warmup,
+            rate: self.rate,
+            seed: self.seed,
+        }
+    }
+}
