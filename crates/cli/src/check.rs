@@ -11,6 +11,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::{Args, ValueEnum};
 use farside_workloads::check::{Level, Report, check};
 
+use crate::output::say;
 use crate::progress::Progress;
 
 /// Options of `farside check`.
@@ -86,7 +87,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode> {
     drop(progress);
     let report = report?;
     if args.json {
-        println!("{}", serde_json::to_string(&report)?);
+        say!("{}", serde_json::to_string(&report)?);
     } else {
         print(&report);
     }
@@ -98,19 +99,22 @@ fn judge(input: impl BufRead, level: Level) -> Result<Report> {
 }
 
 fn print(report: &Report) {
-    println!("{} transactions: {}", report.transactions, report.verdict);
+    say!("{} transactions: {}", report.transactions, report.verdict);
     if report.undecided > 0 {
-        println!("{} reads or registers could not be decided: no order was recoverable", report.undecided);
+        say!(
+            "{} reads or registers could not be decided: no order was recoverable",
+            report.undecided
+        );
     }
     if !report.found.is_empty() {
-        println!();
+        say!("");
         for (kind, count) in &report.found {
-            println!("{count:>8}  {kind}");
+            say!("{count:>8}  {kind}");
         }
     }
     for anomaly in &report.anomalies {
-        println!();
-        println!("{}: attempts {:?}", anomaly.kind, anomaly.transactions);
-        println!("  {}", anomaly.why.replace("; ", ";\n  "));
+        say!("");
+        say!("{}: attempts {:?}", anomaly.kind, anomaly.transactions);
+        say!("  {}", anomaly.why.replace("; ", ";\n  "));
     }
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::ExitCode;
 
+use crate::output::say;
 use anyhow::Result;
 use clap::Args;
 use farside_fabric::shm::{Client, Segment};
@@ -46,7 +47,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode> {
     checks.extend(rdma_device());
     let failed = checks.iter().any(|check| check.status == Status::Failed);
     if args.json {
-        println!("{}", serde_json::json!({ "ok": !failed, "checks": checks }));
+        say!("{}", serde_json::json!({ "ok": !failed, "checks": checks }));
     } else {
         print(&checks);
     }
@@ -60,9 +61,9 @@ fn print(checks: &[Check]) {
             Status::Note => "note",
             Status::Failed => "FAIL",
         };
-        println!("{mark}  {:<6} {:<15} {}", check.fabric, check.name, check.found);
+        say!("{mark}  {:<6} {:<15} {}", check.fabric, check.name, check.found);
         if let Some(remedy) = &check.remedy {
-            println!("{:31}→ {remedy}", "");
+            say!("{:31}→ {remedy}", "");
         }
     }
 }

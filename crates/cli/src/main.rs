@@ -6,6 +6,7 @@ mod credentials;
 mod doctor;
 mod fabric_arg;
 mod node;
+mod output;
 mod progress;
 mod rdma_args;
 mod shape;

@@ -12,6 +12,7 @@ use farside_pool::{Condition, Connect, Inspection, NetConnect, Roles, inspect, s
 
 use crate::credentials::Credentials;
 use crate::node::STORE_TIMEOUT;
+use crate::output::say;
 use crate::rdma_args::RdmaArgs;
 
 /// Options of `farside status`.
@@ -45,7 +46,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
         bail!("{}: there is no pool; start a node with --config-store to found one", args.connect);
     };
     if args.json {
-        println!("{}", json(&found));
+        say!("{}", json(&found));
     } else {
         print(&found);
     }
@@ -98,12 +99,12 @@ fn print(found: &Inspection) {
     let counts =
         if found.counting == config.epoch { "which counts" } else { "which does not count yet" };
     let managed = if found.managed { "managed" } else { "NOBODY MANAGES IT" };
-    println!(
+    say!(
         "epoch {}, {counts}; {managed}; leases of {} ms",
         config.epoch,
         config.lease_ns / 1_000_000
     );
-    println!("\nnode  state        primaries  copies  address");
+    say!("\nnode  state        primaries  copies  address");
     for node in &config.nodes {
         let Roles { primaries, copies } = config.roles(node.id);
         let state = match found.nodes.get(&node.id) {
@@ -114,15 +115,15 @@ fn print(found: &Inspection) {
             _ => "UNREACHABLE",
         };
         let home = if node.id == config.home { " (home)" } else { "" };
-        println!("{:<5} {state:<12} {primaries:<10} {copies:<7} {}{home}", node.id, node.address);
+        say!("{:<5} {state:<12} {primaries:<10} {copies:<7} {}{home}", node.id, node.address);
     }
-    println!("\nsession           state    acknowledged");
+    say!("\nsession           state    acknowledged");
     for session in &config.sessions {
         let condition = found.sessions.get(&session.client);
         let state = condition.map_or("unknown", |c| if c.alive { "alive" } else { "SILENT" });
         let acknowledged = condition.map_or("?".into(), |c| c.acknowledged.to_string());
         let manages = if session.client == config.manager { "  manages" } else { "" };
-        println!("{:016x}  {state:<8} {acknowledged}{manages}", session.client);
+        say!("{:016x}  {state:<8} {acknowledged}{manages}", session.client);
     }
     let lost = config.regions.iter().filter(|region| region.replicas.is_empty()).count();
     let free: u64 = found.space.values().map(|usage| usage.free_chunks).sum();
@@ -130,8 +131,8 @@ fn print(found: &Inspection) {
     for (bytes, count) in found.space.values().flat_map(|usage| &usage.slabs) {
         *slabs.entry(*bytes).or_default() += count;
     }
-    println!("\nspace: {} MiB free; slabs by size of object: {slabs:?}", free / 16);
-    println!(
+    say!("\nspace: {} MiB free; slabs by size of object: {slabs:?}", free / 16);
+    say!(
         "{} regions, {lost} of them lost; {} petitions wait",
         config.regions.len(),
         found.petitions

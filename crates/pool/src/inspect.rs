@@ -188,6 +188,7 @@ async fn signs(
         .map(|member| (member.slot, round.to(&queue).read(session(member.slot), Signs::WORDS * 8)))
         .collect();
     let done = round.ring().await.ok()?;
-    let signs = tickets.into_iter().map(|(slot, line)| Some((slot, Signs::from_words(&done[line])?)));
+    let signs =
+        tickets.into_iter().map(|(slot, line)| Some((slot, Signs::from_words(&done[line])?)));
     Some(signs.flatten().collect())
 }

@@ -78,7 +78,9 @@ impl Member {
         }
         for (bytes, copies) in regions {
             let placed = config.add_region(*bytes, *copies, crate::CONTROL_BYTES);
-            placed.ok_or_else(|| StoreError::Foreign("too few nodes with room for the copies".into()))?;
+            placed.ok_or_else(|| {
+                StoreError::Foreign("too few nodes with room for the copies".into())
+            })?;
         }
         let stored = means.store.read(0).await?;
         let start = means.worker.now();

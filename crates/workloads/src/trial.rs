@@ -65,9 +65,9 @@ pub fn run<W: Workload + Send + 'static>(
     let (tally, invariants) = tally?;
     let report = check(&history[..], level).map_err(|flaw| Failure::Broken(flaw.to_string()))?;
     // The run's verbs, and what it has written down.
-    let digest = history.iter().fold(sim.digest(), |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let digest = history
+        .iter()
+        .fold(sim.digest(), |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
     Ok(Outcome { tally, report, invariants, digest, history })
 }
 

@@ -89,28 +89,36 @@ const U: &str = "unknown";
 #[test]
 fn every_anomaly_is_found_in_a_history_made_by_hand() {
     let all: &[(&str, String)] = &[
-        ("G0", together(&[
-            (C, &["a x 1", "a y 2"]),
-            (C, &["a x 3", "a y 4"]),
-            (C, &["r x 1 3", "r y 4 2"]),
-        ])),
+        (
+            "G0",
+            together(&[
+                (C, &["a x 1", "a y 2"]),
+                (C, &["a x 3", "a y 4"]),
+                (C, &["r x 1 3", "r y 4 2"]),
+            ]),
+        ),
         ("G1a", together(&[(A, &["a x 1"]), (C, &["r x 1"])])),
         ("G1b", together(&[(C, &["a x 1", "a x 2"]), (C, &["r x 1"]), (C, &["r x 1 2"])])),
         ("G1c", together(&[(C, &["a x 1", "r y 2"]), (C, &["a y 2", "r x 1"])])),
-        ("lost update", together(&[
-            (C, &["r x", "a x 1"]),
-            (C, &["r x", "a x 2"]),
-            (C, &["r x 1 2"]),
-        ])),
+        (
+            "lost update",
+            together(&[(C, &["r x", "a x 1"]), (C, &["r x", "a x 2"]), (C, &["r x 1 2"])]),
+        ),
         ("lost update", together(&[(C, &["r x", "a x 1"]), (C, &["r x", "a x 2"])])),
-        ("lost update", together(&[(C, &["a x 1"]), (C, &["a x 2"]), (C, &["r x 1"]), (C, &["r x 2"])])),
+        (
+            "lost update",
+            together(&[(C, &["a x 1"]), (C, &["a x 2"]), (C, &["r x 1"]), (C, &["r x 2"])]),
+        ),
         ("G-single", together(&[(C, &["a x 1", "a y 2"]), (C, &["r x 1", "r y"])])),
         ("G2-item", together(&[(C, &["r x", "a y 1"]), (C, &["r y", "a x 2"])])),
         ("G2", together(&[(C, &["g x", "w y 1"]), (C, &["g y", "w x 2"])])),
         ("stale read", attempt(1, C, (1, 2), &["a x 1"]) + &attempt(2, C, (3, 4), &["r x"])),
-        ("stale read", attempt(1, C, (1, 2), &["w x 1"])
-            + &attempt(2, C, (3, 4), &["w x 2"])
-            + &attempt(3, C, (5, 6), &["g x 1"])),
+        (
+            "stale read",
+            attempt(1, C, (1, 2), &["w x 1"])
+                + &attempt(2, C, (3, 4), &["w x 2"])
+                + &attempt(3, C, (5, 6), &["g x 1"]),
+        ),
         ("non-opaque read", together(&[(C, &["a x 1", "a y 2"]), (A, &["r x 1", "r y"])])),
         ("non-opaque read", together(&[(A, &["a x 1"]), (A, &["r x 1"])])),
         ("G1a", together(&[(A, &["w x 1"]), (C, &["g x 1"])])),
@@ -136,13 +144,17 @@ fn unknown_outcomes_are_resolved_by_what_was_seen() {
     // It may have happened, or not, and late.
     assert!(well(&together(&[(U, &["a x 1"]), (C, &["r x"])])));
     assert!(well(&together(&[(U, &["a x 1"]), (C, &["r x 1"])])));
-    assert!(well(&(attempt(1, U, (1, 2), &["a x 1"])
-        + &attempt(2, C, (3, 4), &["r x"])
-        + &attempt(3, C, (5, 6), &["r x 1"]))));
+    assert!(well(
+        &(attempt(1, U, (1, 2), &["a x 1"])
+            + &attempt(2, C, (3, 4), &["r x"])
+            + &attempt(3, C, (5, 6), &["r x 1"]))
+    ));
     // But not be seen and then unseen, and not by halves.
-    assert!(!well(&(attempt(1, U, (1, 2), &["a x 1"])
-        + &attempt(2, C, (3, 4), &["r x 1"])
-        + &attempt(3, C, (5, 6), &["r x"]))));
+    assert!(!well(
+        &(attempt(1, U, (1, 2), &["a x 1"])
+            + &attempt(2, C, (3, 4), &["r x 1"])
+            + &attempt(3, C, (5, 6), &["r x"]))
+    ));
     assert!(!well(&together(&[(U, &["a x 1", "a y 2"]), (C, &["r x 1", "r y"])])));
 }
 
@@ -151,7 +163,8 @@ fn unknown_outcomes_are_resolved_by_what_was_seen() {
 fn levels_differ_in_what_they_forbid() {
     let holds = |text: &str, level| judge(text, level).verdict != "violation";
     let stale = attempt(1, C, (1, 2), &["a x 1"]) + &attempt(2, C, (3, 4), &["r x"]);
-    let skew = together(&[(C, &["r x", "a y 1"]), (C, &["r y", "a x 2"]), (C, &["r x 2", "r y 1"])]);
+    let skew =
+        together(&[(C, &["r x", "a y 1"]), (C, &["r y", "a x 2"]), (C, &["r x 2", "r y 1"])]);
     let torn = together(&[(C, &["a x 1", "a y 2"]), (C, &["r x 1", "r y"])]);
     let lost = together(&[(C, &["r x", "a x 1"]), (C, &["r x", "a x 2"]), (C, &["r x 1 2"])]);
     let circle = together(&[(C, &["a x 1", "r y 2"]), (C, &["a y 2", "r x 1"])]);
@@ -173,7 +186,8 @@ fn levels_differ_in_what_they_forbid() {
 
 #[test]
 fn a_client_goes_forward() {
-    let by_one = |text: String| text.replace("\"proc\":2", "\"proc\":1").replace("\"proc\":3", "\"proc\":1");
+    let by_one =
+        |text: String| text.replace("\"proc\":2", "\"proc\":1").replace("\"proc\":3", "\"proc\":1");
     let found = |text: &str| {
         let report = judge(text, Level::SessionGuarantees);
         kinds(&report).first().map(|kind| (*kind).to_owned())

@@ -119,7 +119,11 @@ fn every_workload_is_sound_on_the_sound_engine_and_repeats_itself() {
             let outcome = run();
             let (report, name) = (&outcome.report, kind.name());
             assert_eq!(report.verdict, "strict-serializable", "{name} {seed}: {report:?}");
-            assert_eq!((report.undecided, outcome.invariants.clone()), (0, Ok(())), "{name} {seed}");
+            assert_eq!(
+                (report.undecided, outcome.invariants.clone()),
+                (0, Ok(())),
+                "{name} {seed}"
+            );
             let again = run();
             assert_eq!((again.digest, &again.history), (outcome.digest, &outcome.history));
         }

@@ -32,21 +32,27 @@ fn assert_shares(found: &BTreeMap<&'static str, f64>, expected: &[(&str, f64)]) 
 #[test]
 fn smallbank_mixes_as_the_paper_says() {
     let bank = SmallBank::new(100_000);
-    assert_shares(&shares(&bank), &[
-        ("amalgamate", 15.0),
-        ("balance", 15.0),
-        ("deposit-checking", 15.0),
-        ("send-payment", 25.0),
-        ("transact-savings", 15.0),
-        ("write-check", 15.0),
-    ]);
+    assert_shares(
+        &shares(&bank),
+        &[
+            ("amalgamate", 15.0),
+            ("balance", 15.0),
+            ("deposit-checking", 15.0),
+            ("send-payment", 25.0),
+            ("transact-savings", 15.0),
+            ("write-check", 15.0),
+        ],
+    );
     // Four of a hundred accounts take ninety of a hundred accesses.
     let random = &mut Random::new(8);
     let mut accesses: BTreeMap<u64, u64> = BTreeMap::new();
     for _ in 0..DRAWS {
         let text = format!("{:?}", bank.draw(random).1);
-        let account: String =
-            text.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
+        let account: String = text
+            .chars()
+            .skip_while(|c| !c.is_ascii_digit())
+            .take_while(char::is_ascii_digit)
+            .collect();
         *accesses.entry(account.parse().unwrap()).or_default() += 1;
     }
     let hot: u64 = accesses.range(..4000).map(|(_, count)| count).sum();
@@ -59,15 +65,18 @@ fn smallbank_mixes_as_the_paper_says() {
 #[test]
 fn tatp_mixes_as_its_specification_says() {
     let tatp = Tatp::new(100_000);
-    assert_shares(&shares(&tatp), &[
-        ("get-subscriber-data", 35.0),
-        ("get-access-data", 35.0),
-        ("get-new-destination", 10.0),
-        ("update-subscriber-data", 2.0),
-        ("update-location", 14.0),
-        ("insert-call-forwarding", 2.0),
-        ("delete-call-forwarding", 2.0),
-    ]);
+    assert_shares(
+        &shares(&tatp),
+        &[
+            ("get-subscriber-data", 35.0),
+            ("get-access-data", 35.0),
+            ("get-new-destination", 10.0),
+            ("update-subscriber-data", 2.0),
+            ("update-location", 14.0),
+            ("insert-call-forwarding", 2.0),
+            ("delete-call-forwarding", 2.0),
+        ],
+    );
     let random = &mut Random::new(9);
     let mut halves = [0u64; 2];
     for _ in 0..DRAWS {
@@ -149,9 +158,10 @@ fn keys_and_shares_are_as_asked_for() {
     let lists = ListAppend::new(10, 4, 30);
     let steps: Vec<_> = (0..DRAWS / 10).map(|_| lists.draw(random).1).collect();
     assert!(steps.iter().all(|steps| (1..=4).contains(&steps.len())));
-    let (reads, all) = steps.iter().flatten().fold((0, 0), |(reads, all), (_, only_reads)| {
-        (reads + usize::from(*only_reads), all + 1)
-    });
+    let (reads, all) = steps
+        .iter()
+        .flatten()
+        .fold((0, 0), |(reads, all), (_, only_reads)| (reads + usize::from(*only_reads), all + 1));
     let share = reads as f64 / all as f64;
     assert!((0.28..0.32).contains(&share), "{share}");
 }

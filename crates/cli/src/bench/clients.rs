@@ -16,6 +16,7 @@ use super::BenchArgs;
 use super::measure::{Sample, measure};
 use super::verbs::{AREA, Spec};
 use crate::credentials::Credentials;
+use crate::output::say;
 use crate::rdma_args::RdmaArgs;
 
 /// Options of a client process.
@@ -207,7 +208,7 @@ pub(crate) fn run_client(args: &ClientArgs) -> Result<ExitCode> {
             })
         });
         let samples: Vec<Sample> = samples.into_iter().collect::<Result<_, _>>()?;
-        println!("{}", serde_json::to_string(&samples)?);
+        say!("{}", serde_json::to_string(&samples)?);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -40,6 +40,14 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value = "strict")]
     level: IsolationLevel,
 
+    /// Copies of each region, the primary included (all but verbs; the reference engine has one)
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=5))]
+    replicas: u16,
+
+    /// Memory nodes (all but verbs; the reference engine has none) [default: as many as replicas]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
+    nodes: Option<u16>,
+
     /// Tasks of each thread (all but verbs)
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     coordinators: u16,
@@ -130,10 +138,16 @@ enum Protocol {
     Reference,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum IsolationLevel {
     /// Strictly serializable, and opaque
     Strict,
+    /// Serializable, perhaps in another order than that of time
+    Serializable,
+    /// Snapshots that are up to date
+    Snapshot,
+    /// Snapshots that may be of the past
+    SnapshotNonstrict,
 }
 
 fn arrivals(text: &str) -> Result<f64, String> {

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::BenchArgs;
 use super::measure::{Sample, histogram};
 use super::verbs::{Spec, Verb};
+use crate::output::say;
 
 #[derive(Serialize)]
 pub(super) struct Report {
@@ -66,21 +67,21 @@ impl Report {
 
     pub(super) fn print(&self, json: bool) -> Result<()> {
         if json {
-            println!("{}", serde_json::to_string(self)?);
+            say!("{}", serde_json::to_string(self)?);
             return Ok(());
         }
         let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-        println!(
+        say!(
             "verbs on {}{}, {} with {}",
             self.fabric,
             if self.simulated { " (simulated)" } else { "" },
             plural(self.compute.into(), "process").replace("processs", "processes"),
             plural(self.threads, "thread") + if self.compute > 1 { " each" } else { "" },
         );
-        println!();
-        println!("verb    bytes  in flight       rate   mean time        p50        p99");
+        say!("");
+        say!("verb    bytes  in flight       rate   mean time        p50        p99");
         for line in &self.ops {
-            println!(
+            say!(
                 "{:<5} {:>7}  {:>9} {:>9}/s {:>9} {:>10} {:>10}",
                 format!("{:?}", line.verb).to_uppercase(),
                 line.bytes,

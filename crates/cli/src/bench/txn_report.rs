@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::BenchArgs;
 use super::report::{rate, time};
+use crate::output::say;
 
 #[derive(Serialize)]
 pub(super) struct TxnReport {
@@ -17,6 +18,7 @@ pub(super) struct TxnReport {
     fabric: String,
     simulated: bool,
     replicas: u16,
+    compute: u16,
     threads: usize,
     coordinators: u16,
     seed: u64,
@@ -98,6 +100,7 @@ impl TxnReport {
             simulated: args.fabric.profile().is_some(),
             // The reference engine keeps one copy, and posts no verbs.
             replicas: 1,
+            compute: args.compute,
             threads: args.threads(),
             coordinators: args.coordinators,
             seed: args.seed,
@@ -126,10 +129,10 @@ impl TxnReport {
 
     pub(super) fn print(&self, json: bool) -> Result<()> {
         if json {
-            println!("{}", serde_json::to_string(self)?);
+            say!("{}", serde_json::to_string(self)?);
             return Ok(());
         }
-        println!(
+        say!(
             "{} on {}{}, engine {}, {} threads with {} coordinators each, {:.3} s counted",
             self.workload,
             self.fabric,
@@ -139,10 +142,10 @@ impl TxnReport {
             self.coordinators,
             self.seconds,
         );
-        println!();
-        println!("{:<26} {:>11} {:>11} {:>10} {:>10}", "", "committed", "aborted", "p50", "p99");
+        say!("");
+        say!("{:<26} {:>11} {:>11} {:>10} {:>10}", "", "committed", "aborted", "p50", "p99");
         for (name, kind) in &self.by_type {
-            println!(
+            say!(
                 "{name:<26} {:>11} {:>11} {:>10} {:>10}",
                 kind.committed,
                 kind.aborted,
@@ -150,7 +153,7 @@ impl TxnReport {
                 time(kind.p99_us)
             );
         }
-        println!(
+        say!(
             "{:<26} {:>11} {:>11} {:>10} {:>10}",
             "all",
             self.committed,
@@ -158,14 +161,14 @@ impl TxnReport {
             time(self.latency_us.p50),
             time(self.latency_us.p99)
         );
-        println!();
-        println!(
+        say!("");
+        say!(
             "{}/s; {:.2} % of attempts aborted; at most {} attempts for one transaction",
             rate(self.throughput_tps),
             self.abort_rate * 100.0,
             self.most_attempts
         );
-        println!("invariants: {}", self.invariants);
+        say!("invariants: {}", self.invariants);
         Ok(())
     }
 }

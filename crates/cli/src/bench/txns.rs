@@ -14,7 +14,7 @@ use farside_workloads::history::Sink;
 use farside_workloads::load::{Kind, Visit, Workload};
 use farside_workloads::trial::simulate;
 
-use super::BenchArgs;
+use super::{BenchArgs, IsolationLevel};
 use super::txn_report::TxnReport;
 use crate::fabric_arg::FabricArg;
 use crate::progress::Progress;
@@ -40,18 +40,24 @@ pub(super) fn run(args: &BenchArgs, kind: Kind) -> Result<ExitCode> {
         args.fabric
     );
     ensure!(args.connect.is_none(), "--connect: the reference engine is in no cluster");
-    ensure!(args.compute == 1, "--compute: the reference engine is in one process");
+    ensure!(
+        args.compute == 1 || simulated,
+        "--compute: the reference engine is in one process; several machines can be simulated"
+    );
+    if args.nodes.is_some() || args.level != IsolationLevel::Strict {
+        eprintln!("the reference engine has one copy in no node, and is strict: --nodes and --level change nothing");
+    }
     ensure!(
         args.verb.is_empty() && args.bytes.is_empty() && args.outstanding.is_empty(),
         "--verb, --bytes and --outstanding are for verbs"
     );
     let sink = match &args.history {
-        Some(path) => Some(
-            Sink::to_file(path).with_context(|| format!("--history {}", path.display()))?,
-        ),
+        Some(path) => {
+            Some(Sink::to_file(path).with_context(|| format!("--history {}", path.display()))?)
+        }
         None => None,
     };
-    let shape = args.shape.shape(args.threads());
+    let shape = args.shape.shape(args.plan().threads);
     let found = kind.visit(&shape, Run { args, sink: sink.as_ref() });
     let found = found.map_err(|why| anyhow!(why))??;
     if let Some(sink) = sink {
@@ -111,7 +117,7 @@ impl BenchArgs {
             None => (Until::Time(span), span.mul_f64(WARMUP)),
         };
         Plan {
-            threads: self.threads(),
+            threads: self.threads() * usize::from(self.compute),
             coordinators: self.coordinators.into(),
             until,
             warmup,

@@ -14,6 +14,7 @@ use clap::{Args, ValueEnum};
 use farside_fabric::rdma;
 use farside_fabric::tcp::{Node, NodeEvent, NodeOptions, NodeTls, Secret, Stop};
 
+use crate::output::say;
 use crate::rdma_args::RdmaArgs;
 
 /// Options of `farside node`.
@@ -156,7 +157,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
             Network::Rdma => rdma::open_node(options, &args.rdma.options())?,
         };
         if !std::mem::replace(&mut announced, true) {
-            println!("listening on {}", node.address()?);
+            say!("listening on {}", node.address()?);
         }
         listen = node.address()?;
         let stop = Stop::with_flag(Arc::clone(&stopped))?;

@@ -16,6 +16,7 @@ use farside_sim::litmus::{Litmus, PROGRAMS, STEPS};
 use farside_workloads::load::Kind;
 use serde::Serialize;
 
+use crate::output::say;
 use crate::progress::Progress;
 
 /// Options of `farside sim`.
@@ -172,7 +173,10 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     let litmus_only = args.careless || !args.program.is_empty();
     let engine_only = args.workload.kind().is_some();
     let unfit = engine_only && (args.trace || args.faults.is_some());
-    ensure!(!unfit, "--trace and --faults: the reference engine posts no verbs that could be struck");
+    ensure!(
+        !unfit,
+        "--trace and --faults: the reference engine posts no verbs that could be struck"
+    );
     ensure!(is_litmus || !litmus_only, "--program and --careless are for --workload litmus");
     let results = run_seeds(args, seeds);
     let mut summary = Summary {
@@ -208,10 +212,10 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     summary.probes = farside_fabric::probe::reached();
     summary.digest = format!("{digest:016x}");
     if args.json {
-        println!("{}", serde_json::to_string(&summary)?);
+        say!("{}", serde_json::to_string(&summary)?);
     } else {
         let Summary { ok, seeds, digest, .. } = &summary;
-        println!("{ok} of {seeds} seeds ok, digest {digest}, faults {:?}", summary.faults);
+        say!("{ok} of {seeds} seeds ok, digest {digest}, faults {:?}", summary.faults);
     }
     Ok(ExitCode::from(u8::from(!summary.failed.is_empty())))
 }
@@ -257,11 +261,11 @@ fn run_seed(args: &SimArgs, seed: u64) -> SeedResult {
 }
 
 fn print_seed(seed: u64, result: &SeedResult) {
-    result.trace.iter().for_each(|line| println!("{line}"));
+    result.trace.iter().for_each(|line| say!("{line}"));
     if result.wrong.is_empty() {
-        println!("seed {seed:<8} ok      {}, digest {:016x}", result.note, result.digest);
+        say!("seed {seed:<8} ok      {}, digest {:016x}", result.note, result.digest);
     }
     for why in &result.wrong {
-        println!("seed {seed:<8} FAILED  {why}");
+        say!("seed {seed:<8} FAILED  {why}");
     }
 }

@@ -45,8 +45,8 @@ impl Heap {
     fn abandoned(&self, region: usize, table: &[u64]) -> Vec<(u64, Entry)> {
         let heads = table.iter().enumerate().skip(1).filter_map(|(chunk, word)| {
             let entry = Entry::from_word(*word)?;
-            let open = entry.owner == NOBODY
-                || entry.owner == self.owner && !self.has(region, chunk);
+            let open =
+                entry.owner == NOBODY || entry.owner == self.owner && !self.has(region, chunk);
             (open && entry.is_whole(&table[chunk..])).then_some((chunk as u64, entry))
         });
         heads.collect()

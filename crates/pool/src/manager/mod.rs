@@ -23,8 +23,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use farside_fabric::{Time, probe};
 use farside_fabric::runtime::Task;
+use farside_fabric::{Time, probe};
 
 use crate::config::Config;
 use crate::member::Means;

@@ -26,11 +26,8 @@ pub(super) fn find(history: &History, graph: &Graph, strict: bool, findings: &mu
     for (number, component) in (1..).zip(&components) {
         component.iter().for_each(|node| inside[*node as usize] = number);
     }
-    let pattern = |kinds: &[Kind], one_rw, committed| Pattern {
-        kinds: Kinds::of(kinds),
-        one_rw,
-        committed,
-    };
+    let pattern =
+        |kinds: &[Kind], one_rw, committed| Pattern { kinds: Kinds::of(kinds), one_rw, committed };
     let timeless = [
         pattern(&[Ww], false, true),
         pattern(&[Ww, Wr], false, true),
@@ -168,11 +165,13 @@ fn writes(history: &History, txn: TxnId, key: u32) -> bool {
 /// to check.
 fn is_about_absence(history: &History, cycle: &Cycle) -> bool {
     let next = cycle.iter().cycle().skip(1).map(|(txn, _)| *txn);
-    cycle.iter().zip(next).filter(|((_, kind), _)| *kind == Kind::Rw).all(|((reader, _), writer)| {
-        let absent = |op: &&super::load::Op| {
-            let is_list = history.keys[op.key as usize].is_list == Some(true);
-            !is_list && matches!(op.what, What::Read(None, _))
-        };
-        history.ops_of(*reader).iter().filter(absent).any(|op| writes(history, writer, op.key))
-    })
+    cycle.iter().zip(next).filter(|((_, kind), _)| *kind == Kind::Rw).all(
+        |((reader, _), writer)| {
+            let absent = |op: &&super::load::Op| {
+                let is_list = history.keys[op.key as usize].is_list == Some(true);
+                !is_list && matches!(op.what, What::Read(None, _))
+            };
+            history.ops_of(*reader).iter().filter(absent).any(|op| writes(history, writer, op.key))
+        },
+    )
 }

@@ -22,7 +22,9 @@ fn edge(history: &History, one: TxnId, kind: Kind, other: TxnId) -> String {
     match kind {
         Kind::Ww => format!("{a_id} -ww-> {b_id}: {a_id} wrote{on} before {b_id} did"),
         Kind::Wr => format!("{a_id} -wr-> {b_id}: {b_id} read{on} as {a_id} wrote it"),
-        Kind::Rw => format!("{a_id} -rw-> {b_id}: {a_id} read{on} as it was before {b_id} wrote it"),
+        Kind::Rw => {
+            format!("{a_id} -rw-> {b_id}: {a_id} read{on} as it was before {b_id} wrote it")
+        }
         Kind::Rt | Kind::Link => {
             format!("{a_id} -rt-> {b_id}: {a_id} ended at {}, {b_id} began at {}", a.end, b.begin)
         }

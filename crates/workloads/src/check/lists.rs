@@ -156,9 +156,7 @@ fn judge_reads(
         if !history.writers[&(key, spine[at])].last {
             let why = format!(
                 "attempt {} read key {name:?} up to {}, after which attempt {} appended more to it",
-                history.txns[read.reader as usize].id,
-                spine[at],
-                history.txns[writer as usize].id
+                history.txns[read.reader as usize].id, spine[at], history.txns[writer as usize].id
             );
             let kind = if committed { "G1b" } else { "non-opaque read" };
             findings.add(history, kind, &[writer, read.reader], why);
@@ -264,12 +262,14 @@ fn judge_odd(history: &History, findings: &mut Findings) {
         let mut sorted = list.clone();
         sorted.sort_unstable();
         let twice = sorted.windows(2).any(|pair| pair[0] == pair[1]);
-        let aborted = list.iter().filter_map(|element| writer(*element)).find(|txn| {
-            history.txns[*txn as usize].outcome == Outcome::Aborted && txn != reader
-        });
+        let aborted = list
+            .iter()
+            .filter_map(|element| writer(*element))
+            .find(|txn| history.txns[*txn as usize].outcome == Outcome::Aborted && txn != reader);
         let committed = history.is_committed(*reader);
         let reader_id = history.txns[*reader as usize].id;
-        let both = format!("{} and {} both follow {at} elements of key {name:?}", list[at], spine[at]);
+        let both =
+            format!("{} and {} both follow {at} elements of key {name:?}", list[at], spine[at]);
         if let Some(garbage) = list.iter().find(|element| writer(**element).is_none()) {
             let why = format!("{garbage} was read from key {name:?}, and nobody has appended it");
             findings.add(history, "garbage read", &[*reader], why);

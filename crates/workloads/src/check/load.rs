@@ -291,10 +291,8 @@ impl Loader {
         if history.txns.iter().all(|txn| txn.outcome != Outcome::Unknown) {
             return Vec::new();
         }
-        let by_time: HashMap<u64, TxnId> = (0..)
-            .zip(&history.txns)
-            .filter_map(|(id, txn)| Some((txn.commit_ts?, id)))
-            .collect();
+        let by_time: HashMap<u64, TxnId> =
+            (0..).zip(&history.txns).filter_map(|(id, txn)| Some((txn.commit_ts?, id))).collect();
         let mut seen = Vec::new();
         for id in 0..history.txns.len() as TxnId {
             if !self.opaque && !history.is_committed(id) {

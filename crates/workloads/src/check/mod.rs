@@ -122,8 +122,8 @@ fn try_orders(
 ) {
     let strict = level == Level::Strict;
     let counts = |id: TxnId| strict || history.is_committed(id);
-    let small = history.txns.len() <= search::MOST
-        && matches!(level, Level::Strict | Level::Serializable);
+    let small =
+        history.txns.len() <= search::MOST && matches!(level, Level::Strict | Level::Serializable);
     match small.then(|| search::is_orderable(history, registers, &counts, strict)).flatten() {
         Some(true) => {}
         Some(false) => {

@@ -71,7 +71,8 @@ pub(super) fn resolve(
             }
             if let Some(mine) = own.get(&op.key) {
                 if *mine != value {
-                    let why = format!("a read of key {:?} is not its own write", history.name(op.key));
+                    let why =
+                        format!("a read of key {:?} is not its own write", history.name(op.key));
                     findings.add(history, "internal", &[reader], why);
                 }
                 continue;
@@ -93,7 +94,8 @@ pub(super) fn resolve(
                 }
                 (_, _, Some(_), _) => {
                     let name = history.name(op.key);
-                    let why = format!("nobody has written the version of key {name:?} that was read");
+                    let why =
+                        format!("nobody has written the version of key {name:?} that was read");
                     findings.add(history, "garbage read", &[reader], why);
                     continue;
                 }
@@ -131,7 +133,8 @@ fn judge_read(
     let ids = (history.txns[reader as usize].id, history.txns[writer as usize].id);
     if history.txns[writer as usize].outcome == Outcome::Aborted {
         let kind = if committed { "G1a" } else { "non-opaque read" };
-        let why = format!("attempt {} read key {name:?} from attempt {}, which aborted", ids.0, ids.1);
+        let why =
+            format!("attempt {} read key {name:?} from attempt {}, which aborted", ids.0, ids.1);
         findings.add(history, kind, &[writer, reader], why);
         return false;
     }
@@ -139,7 +142,8 @@ fn judge_read(
     let last = writes.find(|op| op.key == key && matches!(op.what, What::Write(_)));
     if last.is_some_and(|op| op.what != What::Write(value)) {
         let kind = if committed { "G1b" } else { "non-opaque read" };
-        let why = format!("attempt {} read what attempt {} wrote over in key {name:?}", ids.0, ids.1);
+        let why =
+            format!("attempt {} read what attempt {} wrote over in key {name:?}", ids.0, ids.1);
         findings.add(history, kind, &[writer, reader], why);
     }
     true
@@ -154,7 +158,8 @@ pub(super) fn connect(history: &History, registers: &Registers, strict: bool, ed
             let Some(writer) = writer else { continue };
             readers.iter().for_each(|reader| edges.add(*writer, Kind::Wr, *reader));
             // Who wrote over it.
-            let over = readers.iter().filter(|reader| register.writers.binary_search(reader).is_ok());
+            let over =
+                readers.iter().filter(|reader| register.writers.binary_search(reader).is_ok());
             for over in over {
                 edges.add(*writer, Kind::Ww, *over);
                 readers.iter().for_each(|reader| edges.add(*reader, Kind::Rw, *over));

@@ -90,10 +90,7 @@ fn permutations(txns: &[TxnId], most: usize) -> Option<Vec<Vec<TxnId>>> {
             next.insert(at, *txn);
             next
         };
-        ways = ways
-            .iter()
-            .flat_map(|way| (0..=way.len()).map(move |at| insert(way, at)))
-            .collect();
+        ways = ways.iter().flat_map(|way| (0..=way.len()).map(move |at| insert(way, at))).collect();
     }
     Some(ways)
 }

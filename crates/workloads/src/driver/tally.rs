@@ -93,4 +93,3 @@ impl Tally {
         self.kinds.iter().map(|kind| kind.unknown).sum()
     }
 }
-

@@ -123,7 +123,11 @@ pub trait Session: 'static {
 /// A transaction. Dropping it aborts it.
 pub trait Transaction {
     /// Reads some rows, which do not depend on each other: one step. Own writes are seen.
-    fn read(&mut self, wants: &[Want], rows: &mut Rows) -> impl Future<Output = Result<(), Failure>>;
+    fn read(
+        &mut self,
+        wants: &[Want],
+        rows: &mut Rows,
+    ) -> impl Future<Output = Result<(), Failure>>;
 
     /// Writes a row, or with `None` deletes it.
     fn write(

@@ -217,7 +217,8 @@ impl ReferenceTxn<'_> {
         let (mut version, mut value) = (cell.version, cell.value.as_deref());
         if let Some(past) = self.snapshot.filter(|past| version > *past) {
             let old = cell.old.iter().rev().find(|(version, _)| *version <= past);
-            (version, value) = old.map_or((0, None), |(version, value)| (*version, value.as_deref()));
+            (version, value) =
+                old.map_or((0, None), |(version, value)| (*version, value.as_deref()));
         } else if cell.dirty.is_some() {
             value = cell.dirty.as_deref();
         }

@@ -157,7 +157,9 @@ mod tests {
         };
         assert_eq!(why(""), "line 1: there is no attempt in this history");
         assert_eq!(why(&two[..two.len() - 9]), "line 2: ends in the middle: the file was cut off");
-        assert!(why(&format!("{GOOD}\n{GOOD}\n")).starts_with("line 2: another attempt has the id"));
+        assert!(
+            why(&format!("{GOOD}\n{GOOD}\n")).starts_with("line 2: another attempt has the id")
+        );
         assert!(why("hello\n").starts_with("line 1: is not an attempt"));
         assert!(why(&format!("{GOOD}\n{{\"a\":1}}\n")).contains("line 2: is not an attempt"));
         assert!(why(&GOOD.replace("\"end\":4", "\"end\":0")).contains("ends before it begins"));

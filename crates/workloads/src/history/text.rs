@@ -145,7 +145,8 @@ mod tests {
         let path = std::env::temp_dir().join(format!("farside-history-{}", std::process::id()));
         let sink = Sink::to_file(&path).unwrap();
         let mut log = sink.recorder();
-        let ended = |id, outcome, commit_ts| Ended { id, proc: 3, begin: 5, end: 9, outcome, commit_ts };
+        let ended =
+            |id, outcome, commit_ts| Ended { id, proc: 3, begin: 5, end: 9, outcome, commit_ts };
         log.read_list(12, &[1, 4]);
         log.append(12, 9);
         log.end(&ended(1, Outcome::Committed, Some(77)));

@@ -51,14 +51,8 @@ pub trait Visit {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 6] = [
-        Kind::Kvs,
-        Kind::SmallBank,
-        Kind::Tatp,
-        Kind::ListAppend,
-        Kind::Counter,
-        Kind::Transfer,
-    ];
+    pub const ALL: [Kind; 6] =
+        [Kind::Kvs, Kind::SmallBank, Kind::Tatp, Kind::ListAppend, Kind::Counter, Kind::Transfer];
 
     /// Its name.
     pub fn name(self) -> &'static str {

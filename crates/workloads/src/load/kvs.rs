@@ -25,7 +25,13 @@ type Access = (u64, Option<u64>);
 impl Kvs {
     /// So many keys with values of so many bytes (at least 8), chosen with a skew; transactions with so
     /// many objects, of which so many of a hundred are only read.
-    pub fn new(keys: u64, value_bytes: usize, skew: f64, read_percent: u64, objects: usize) -> Self {
+    pub fn new(
+        keys: u64,
+        value_bytes: usize,
+        skew: f64,
+        read_percent: u64,
+        objects: usize,
+    ) -> Self {
         assert!(value_bytes >= 8 && objects as u64 <= keys, "room for a number, and enough keys");
         Kvs { keys, value_bytes, read_percent, objects, zipf: Zipf::new(keys, skew) }
     }

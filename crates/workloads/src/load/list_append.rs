@@ -34,7 +34,13 @@ impl ListAppend {
     /// So many lists at a time; transactions of up to so many steps, of which so many of a hundred are reads.
     pub fn new(keys: u64, steps: u64, read_percent: u64) -> Self {
         let (keys, steps) = (keys.max(1), steps.max(1));
-        ListAppend { keys, steps, read_percent, appends: AtomicU64::new(0), books: Books::default() }
+        ListAppend {
+            keys,
+            steps,
+            read_percent,
+            appends: AtomicU64::new(0),
+            books: Books::default(),
+        }
     }
 }
 

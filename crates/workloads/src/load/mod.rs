@@ -86,7 +86,8 @@ async fn visit<S: Session>(
         loop {
             let reading = async {
                 let mut tx = Tx::new(session.begin().await?, &mut log, &mut rows);
-                let wants: Vec<_> = some.iter().map(|key| Tx::<S::Txn<'_>>::want(table, *key)).collect();
+                let wants: Vec<_> =
+                    some.iter().map(|key| Tx::<S::Txn<'_>>::want(table, *key)).collect();
                 tx.read(&wants).await?;
                 tx.commit().await
             };
@@ -140,8 +141,7 @@ impl Books {
         if (least..=most).contains(&total) {
             return Ok(());
         }
-        let expected =
-            if least == most { least.to_string() } else { format!("{least} to {most}") };
+        let expected = if least == most { least.to_string() } else { format!("{least} to {most}") };
         Err(format!("{what}: {total}, expected {expected}"))
     }
 }

@@ -132,7 +132,8 @@ impl Workload for Tatp {
             });
             engine.load(worker, table, &mut rows).await?;
         }
-        let there = self.forwardings().filter(|(s, sort, at)| Self::forwards_at_first(*s, *sort, *at));
+        let there =
+            self.forwardings().filter(|(s, sort, at)| Self::forwards_at_first(*s, *sort, *at));
         // Until when, and where to.
         let mut rows = there.map(|(s, sort, start)| {
             let end = 8 * start + 1 + mixed(s, 6 + start) % 8;
@@ -221,7 +222,8 @@ impl Workload for Tatp {
             })
             .await?;
         }
-        let first = self.forwardings().filter(|(s, sort, at)| Self::forwards_at_first(*s, *sort, *at));
+        let first =
+            self.forwardings().filter(|(s, sort, at)| Self::forwards_at_first(*s, *sort, *at));
         let (beginning, mut total) = (first.count() as i64, 0);
         visit(session, CALL_FORWARDING, 0..self.subscribers * 12, |key, row| {
             let has_facility = Self::has(SPECIAL_FACILITY, key / 12, key / 3 % 4);
@@ -243,9 +245,8 @@ async fn new_destination<T: Transaction>(
 ) -> Result<Effect, Failure> {
     let Input { subscriber, sort, start, .. } = *input;
     // All forwardings that begin by then.
-    let earlier = (0..=start).map(|at| {
-        Tx::<T>::want(CALL_FORWARDING, forwarding_key(subscriber, sort, at))
-    });
+    let earlier =
+        (0..=start).map(|at| Tx::<T>::want(CALL_FORWARDING, forwarding_key(subscriber, sort, at)));
     let facility = Tx::<T>::want(SPECIAL_FACILITY, sub_key(subscriber, sort));
     let wants: Vec<_> = [facility].into_iter().chain(earlier).collect();
     let rows = tx.read(&wants).await?;
@@ -261,10 +262,8 @@ async fn update_subscriber<T: Transaction>(
     input: &Input,
 ) -> Result<Effect, Failure> {
     let (subscriber, key) = (input.subscriber, sub_key(input.subscriber, input.sort));
-    let wants = [
-        Tx::<T>::want_update(SUBSCRIBER, subscriber),
-        Tx::<T>::want_update(SPECIAL_FACILITY, key),
-    ];
+    let wants =
+        [Tx::<T>::want_update(SUBSCRIBER, subscriber), Tx::<T>::want_update(SPECIAL_FACILITY, key)];
     let rows = tx.read(&wants).await?;
     let mut person = rows.get(0).ok_or_else(|| missing("row", subscriber))?.to_vec();
     let Some(mut facility) = rows.get(1).map(<[u8]>::to_vec) else {

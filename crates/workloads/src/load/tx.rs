@@ -67,7 +67,12 @@ impl<'a, T: Transaction> Tx<'a, T> {
     }
 
     /// Writes a row, or with `None` deletes it.
-    pub async fn write(&mut self, table: Table, key: u64, value: Option<&[u8]>) -> Result<(), Failure> {
+    pub async fn write(
+        &mut self,
+        table: Table,
+        key: u64,
+        value: Option<&[u8]>,
+    ) -> Result<(), Failure> {
         if self.log.listens() {
             self.log.write(name(table, key), value.map(digest));
         }

@@ -90,7 +90,11 @@ impl World {
     }
 
     /// At the end nothing is owned by the dead, wherever there is a copy left.
-    pub(super) async fn check_estates(&self, observer: ProcessId, clock: &Worker) -> Result<(), String> {
+    pub(super) async fn check_estates(
+        &self,
+        observer: ProcessId,
+        clock: &Worker,
+    ) -> Result<(), String> {
         let newest = self.shared.log.borrow().configs.values().next_back().cloned();
         let newest = newest.ok_or("there never was a configuration")?;
         for region in &newest.regions {

@@ -37,7 +37,9 @@ pub(crate) fn lines(history: &History) -> String {
             .iter()
             .map(|op| match op {
                 Op::Read(key, list) => format!(r#"{{"f":"r","k":"{key}","v":{list:?}}}"#),
-                Op::Append(key, element) => format!(r#"{{"f":"append","k":"{key}","v":{element}}}"#),
+                Op::Append(key, element) => {
+                    format!(r#"{{"f":"append","k":"{key}","v":{element}}}"#)
+                }
                 Op::ReadRegister(key, None) => format!(r#"{{"f":"r","k":"{key}","v":null}}"#),
                 Op::ReadRegister(key, Some(v)) => format!(r#"{{"f":"r","k":"{key}","v":{v}}}"#),
                 Op::Write(key, v) => format!(r#"{{"f":"w","k":"{key}","v":{v}}}"#),
@@ -109,7 +111,8 @@ fn place(
         return true;
     }
     (0..history.len()).filter(|at| left >> at & 1 == 1).any(|at| {
-        let late = |other: usize| left >> other & 1 == 1 && is_before(&history[other], &history[at]);
+        let late =
+            |other: usize| left >> other & 1 == 1 && is_before(&history[other], &history[at]);
         if strict && (0..history.len()).any(late) {
             return false;
         }
@@ -169,8 +172,9 @@ impl World<'_> {
                     let since = committed & !(before as u32);
                     let clash = (0..self.members.len()).any(|other| {
                         since >> other & 1 == 1
-                            && writes(&self.history[self.members[at]])
-                                .any(|key| writes(&self.history[self.members[other]]).any(|k| k == key))
+                            && writes(&self.history[self.members[at]]).any(|key| {
+                                writes(&self.history[self.members[other]]).any(|k| k == key)
+                            })
                     });
                     if clash {
                         continue;
