@@ -137,7 +137,7 @@ pub(crate) fn is_snapshot(history: &History) -> bool {
         };
         let members: Vec<usize> = (0..history.len()).filter(commits).collect();
         let mut world = World { history, members: &members, begun: vec![None; members.len()] };
-        world.go(&State::default(), 0, 0)
+        world.go(&State::default(), 0)
     })
 }
 
@@ -149,8 +149,8 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    /// One begins, or one commits. `committed` are those that have, in `order` of their number.
-    fn go(&mut self, state: &State, committed: u32, order: usize) -> bool {
+    /// One begins, or one commits. `committed` are those that have.
+    fn go(&mut self, state: &State, committed: u32) -> bool {
         if committed.count_ones() as usize == self.members.len() {
             return true;
         }
@@ -162,7 +162,7 @@ impl World<'_> {
                 None => {
                     self.begun[at] = Some((committed as usize, state.clone()));
                     if apply(&self.history[self.members[at]], state).is_some()
-                        && self.go(state, committed, order)
+                        && self.go(state, committed)
                     {
                         return true;
                     }
@@ -187,7 +187,7 @@ impl World<'_> {
                             _ => {}
                         }
                     }
-                    if self.go(&next, committed | 1 << at, order + 1) {
+                    if self.go(&next, committed | 1 << at) {
                         return true;
                     }
                 }
