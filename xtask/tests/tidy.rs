@@ -59,8 +59,14 @@ fn files_and_functions_are_short() {
                 "async fn ",
                 "pub async fn ",
             ];
-            if begins.iter().any(|word| code.starts_with(word)) && code.ends_with('{') {
+            if begins.iter().any(|word| code.starts_with(word)) {
                 start = Some((number, indent));
+            }
+            // A signature without a body, perhaps over several lines, or a body of one line.
+            let short = code.ends_with(';') || code.ends_with('}') && code.contains('{');
+            let closes = number == start.map_or(0, |(first, _)| first) || code.starts_with(')');
+            if start.is_some_and(|(_, depth)| depth == indent) && closes && short {
+                start = None;
             }
             let Some((first, depth)) = start else { continue };
             if code == "}" && indent == depth {

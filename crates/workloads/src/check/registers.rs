@@ -6,7 +6,7 @@
 //! store claims commit times, they give an order for all, which is verified like any other: if it
 //! explains all reads without a cycle, it is a proof; if not, the claim is false.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::graph::{Edges, Kind};
 use super::lists::lead_to_all;
@@ -31,30 +31,8 @@ pub(super) fn resolve(
     judges: &dyn Fn(&History, TxnId) -> bool,
     findings: &mut Findings,
 ) -> Registers {
-    let mut registers = Registers::new();
-    let mut deleted: HashMap<u32, ()> = HashMap::new();
-    let mut by_time: HashMap<(u32, u64), (TxnId, Option<i64>)> = HashMap::new();
-    for id in 0..history.txns.len() as TxnId {
-        for op in history.ops_of(id) {
-            let What::Write(value) = op.what else { continue };
-            if value.is_none() {
-                deleted.insert(op.key, ());
-            }
-            if let Some(time) = history.txns[id as usize].commit_ts {
-                by_time.insert((op.key, time), (id, value));
-            }
-            if history.is_committed(id) {
-                let writers = &mut registers.entry(op.key).or_default().writers;
-                if writers.last() != Some(&id) {
-                    writers.push(id);
-                }
-            }
-        }
-    }
-    for reader in 0..history.txns.len() as TxnId {
-        if !judges(history, reader) {
-            continue;
-        }
+    let (mut registers, writes) = collect_writes(history);
+    for reader in (0..history.txns.len() as TxnId).filter(|id| judges(history, *id)) {
         // What it has written itself, by key.
         let mut own: BTreeMap<u32, Option<i64>> = BTreeMap::new();
         for op in history.ops_of(reader) {
@@ -71,35 +49,22 @@ pub(super) fn resolve(
             }
             if let Some(mine) = own.get(&op.key) {
                 if *mine != value {
-                    let why =
-                        format!("a read of key {:?} is not its own write", history.name(op.key));
+                    let name = history.name(op.key);
+                    let why = format!("a read of key {name:?} is not its own write");
                     findings.add(history, "internal", &[reader], why);
                 }
                 continue;
             }
-            let by_value = value.and_then(|value| history.writers.get(&(op.key, value)));
-            let by_value = by_value.filter(|writer| !writer.ambiguous).map(|writer| writer.txn);
-            let claimed = version.and_then(|version| by_time.get(&(op.key, version)));
-            // A version tells more than a value, which need not be unique then.
-            let writer = match (value, by_value, version, claimed) {
-                (_, _, Some(0), _) => None,
-                (value, _, _, Some((writer, wrote))) if *wrote == value => Some(*writer),
-                (_, Some(writer), _, None) => Some(writer),
-                (None, _, None, _) if !deleted.contains_key(&op.key) => None,
-                (Some(value), None, _, _) if !history.writers.contains_key(&(op.key, value)) => {
+            let writer = match writes.writer(history, op.key, value, version) {
+                Source::Initial => None,
+                Source::Of(writer) => Some(writer),
+                Source::Nobody => {
                     let name = history.name(op.key);
-                    let why = format!("{value} was read from key {name:?}, and nobody wrote it");
+                    let why = format!("nobody has written what was read from key {name:?}");
                     findings.add(history, "garbage read", &[reader], why);
                     continue;
                 }
-                (_, _, Some(_), _) => {
-                    let name = history.name(op.key);
-                    let why =
-                        format!("nobody has written the version of key {name:?} that was read");
-                    findings.add(history, "garbage read", &[reader], why);
-                    continue;
-                }
-                _ => {
+                Source::Unclear => {
                     findings.undecided += 1;
                     continue;
                 }
@@ -117,6 +82,69 @@ pub(super) fn resolve(
         }
     }
     registers
+}
+
+/// Where a version comes from.
+enum Source {
+    Initial,
+    Of(TxnId),
+    Nobody,
+    /// Several have written that value, and no version is told.
+    Unclear,
+}
+
+/// What is known of all writes.
+struct Writes {
+    deleted: BTreeSet<u32>,
+    /// By key and commit time: who, and what.
+    by_time: HashMap<(u32, u64), (TxnId, Option<i64>)>,
+}
+
+fn collect_writes(history: &History) -> (Registers, Writes) {
+    let mut registers = Registers::new();
+    let mut writes = Writes { deleted: BTreeSet::new(), by_time: HashMap::new() };
+    for id in 0..history.txns.len() as TxnId {
+        for op in history.ops_of(id) {
+            let What::Write(value) = op.what else { continue };
+            if value.is_none() {
+                writes.deleted.insert(op.key);
+            }
+            if let Some(time) = history.txns[id as usize].commit_ts {
+                writes.by_time.insert((op.key, time), (id, value));
+            }
+            if history.is_committed(id) {
+                let writers = &mut registers.entry(op.key).or_default().writers;
+                if writers.last() != Some(&id) {
+                    writers.push(id);
+                }
+            }
+        }
+    }
+    (registers, writes)
+}
+
+impl Writes {
+    /// A version tells more than a value, which need not be unique then.
+    fn writer(
+        &self,
+        history: &History,
+        key: u32,
+        value: Option<i64>,
+        version: Option<u64>,
+    ) -> Source {
+        let known = value.and_then(|value| history.writers.get(&(key, value)));
+        let by_value = known.filter(|writer| !writer.ambiguous).map(|writer| writer.txn);
+        let claimed = version.and_then(|version| self.by_time.get(&(key, version)));
+        match (version, claimed) {
+            (Some(0), _) => Source::Initial,
+            (_, Some((writer, wrote))) if *wrote == value => Source::Of(*writer),
+            (_, None) if let Some(writer) = by_value => Source::Of(writer),
+            (None, _) if value.is_none() && !self.deleted.contains(&key) => Source::Initial,
+            (Some(_), _) => Source::Nobody,
+            (None, _) if value.is_some() && known.is_none() => Source::Nobody,
+            (None, _) => Source::Unclear,
+        }
+    }
 }
 
 /// Whether a read may be: not of what was aborted, and not of what its writer wrote over.
