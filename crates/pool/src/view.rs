@@ -68,6 +68,14 @@ impl View {
         }
     }
 
+    /// Of a pool that has no members but this process: its configuration counts, and never changes.
+    pub fn alone(config: Config) -> Arc<Self> {
+        let view = Self::new(config);
+        view.counts(view.epoch());
+        view.extend(Time(u64::MAX));
+        Arc::new(view)
+    }
+
     /// The newest configuration that this process knows.
     pub fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.lock().unwrap_or_else(PoisonError::into_inner))

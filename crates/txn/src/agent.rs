@@ -1,0 +1,191 @@
+//! A thread of a session: its queues, its clock, its records, and the snapshots that it reads.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use farside_fabric::{Queue, Tally, Worker};
+use farside_pool::{Addr, Config, RegionId, Replica, Seat};
+
+use crate::clock::Clock;
+use crate::ring::Ring;
+use crate::words::{Lock, OWNERS};
+use crate::{Trap, TxnError, Txn, horizon};
+
+/// Where in the pool a session finds what is not an object.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// A word for each owner: the oldest snapshot that it may read.
+    pub board: Addr,
+    /// How many owners there are at most.
+    pub owners: u16,
+    /// In each region where the rings of all owners are, one after the other.
+    pub rings: BTreeMap<u16, u64>,
+    /// How long each of them is.
+    pub ring_bytes: u64,
+}
+
+/// A thread's part in a session.
+pub struct Agent {
+    pub(crate) worker: Worker,
+    pub(crate) seat: Seat,
+    pub(crate) owner: u16,
+    queues: BTreeMap<u16, Queue>,
+    clock: Box<dyn Clock>,
+    pub(crate) layout: Layout,
+    last_tick: Cell<u64>,
+    rings: RefCell<BTreeMap<RegionId, Ring>>,
+    /// How many read each snapshot.
+    snapshots: RefCell<BTreeMap<u64, u32>>,
+    pub(crate) horizon: Cell<u64>,
+    pub(crate) tally: Tally,
+    trap: Cell<Option<Trap>>,
+}
+
+/// How often a thread tells which snapshots it reads.
+const TELLING: Duration = Duration::from_micros(500);
+
+impl Agent {
+    /// A thread's part: its place in the view of its process, a number that no other thread of any session
+    /// has (from 1), and a queue to every node.
+    pub fn new(
+        worker: &Worker,
+        seat: Seat,
+        owner: u16,
+        queues: BTreeMap<u16, Queue>,
+        clock: Box<dyn Clock>,
+        layout: Layout,
+    ) -> Rc<Self> {
+        assert!(0 < owner && owner <= layout.owners && layout.owners < OWNERS, "a place on the board");
+        let ring = |(region, begin): (&u16, &u64)| {
+            let begin = begin + u64::from(owner - 1) * layout.ring_bytes;
+            (RegionId(*region), Ring::new(begin, layout.ring_bytes))
+        };
+        let rings = RefCell::new(layout.rings.iter().map(ring).collect());
+        let agent = Rc::new(Agent {
+            worker: worker.clone(),
+            seat,
+            owner,
+            queues,
+            clock,
+            layout,
+            last_tick: Cell::new(0),
+            rings,
+            snapshots: RefCell::default(),
+            horizon: Cell::new(0),
+            tally: Tally::default(),
+            trap: Cell::new(None),
+        });
+        worker.spawn(horizon::tend(Rc::downgrade(&agent), TELLING)).detach();
+        agent
+    }
+
+    /// Begins a transaction.
+    pub fn begin(self: &Rc<Self>) -> Result<Txn, TxnError> {
+        let permit = self.seat.permit(self.worker.now()).ok_or(TxnError::NotNow)?;
+        Ok(Txn::new(Rc::clone(self), permit))
+    }
+
+    /// What its verbs were, by phases.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Leaves out a rule, to see what it is good for.
+    #[cfg(feature = "traps")]
+    pub fn set_trap(&self, trap: Option<Trap>) {
+        self.trap.set(trap);
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, trap: Trap) -> bool {
+        cfg!(feature = "traps") && self.trap.get() == Some(trap)
+    }
+
+    pub(crate) fn queue(&self, node: u16) -> Result<&Queue, TxnError> {
+        let unknown = || TxnError::Refused(format!("there is no queue to node {node}"));
+        self.queues.get(&node).ok_or_else(unknown)
+    }
+
+    pub(crate) fn nowhere(&self, addr: Addr) -> TxnError {
+        TxnError::Refused(format!("{addr} is in no region that has a copy"))
+    }
+
+    /// The copies of an object; the primary is the first.
+    pub(crate) fn replicas<'c>(&self, config: &'c Config, addr: Addr) -> Result<&'c [Replica], TxnError> {
+        let region = config.region(addr.region());
+        let replicas = region.map_or(&[][..], |region| &region.replicas);
+        if replicas.is_empty() { Err(self.nowhere(addr)) } else { Ok(replicas) }
+    }
+
+    /// The latest that it may be.
+    pub(crate) fn upper(&self) -> u64 {
+        self.clock.bounds().1
+    }
+
+    /// The earliest that it may be.
+    pub(crate) fn lower(&self) -> u64 {
+        self.clock.bounds().0
+    }
+
+    /// Waits until a time is past for sure.
+    pub(crate) async fn wait_past(&self, time: u64) {
+        loop {
+            let lower = self.lower();
+            if lower > time {
+                return;
+            }
+            self.worker.sleep(Duration::from_nanos(time + 1 - lower)).await;
+        }
+    }
+
+    /// The name of a transaction that locks now for the first time.
+    pub(crate) fn next_lock(&self) -> Lock {
+        let tick = Lock::tick_at(self.lower()).max(self.last_tick.get() + 1);
+        self.last_tick.set(tick);
+        Lock::new(self.owner, tick)
+    }
+
+    /// A snapshot is read from now on.
+    pub(crate) fn enter(&self, snapshot: u64) {
+        *self.snapshots.borrow_mut().entry(snapshot).or_default() += 1;
+    }
+
+    /// A snapshot is not read any more.
+    pub(crate) fn leave(&self, snapshot: u64) {
+        let mut snapshots = self.snapshots.borrow_mut();
+        if let Some(count) = snapshots.get_mut(&snapshot) {
+            *count -= 1;
+            if *count == 0 {
+                snapshots.remove(&snapshot);
+            }
+        }
+    }
+
+    /// The oldest snapshot that is read here, or may be read next.
+    pub(crate) fn oldest(&self) -> u64 {
+        let lower = self.lower();
+        self.snapshots.borrow().keys().next().map_or(lower, |oldest| lower.min(*oldest))
+    }
+
+    /// Does something with the ring in a region.
+    pub(crate) fn with_ring<T>(
+        &self,
+        region: RegionId,
+        act: impl FnOnce(&mut Ring) -> T,
+    ) -> Result<T, TxnError> {
+        let mut rings = self.rings.borrow_mut();
+        let missing = || TxnError::Refused(format!("region {} has no place for records", region.0));
+        let ring = rings.get_mut(&region).ok_or_else(missing)?;
+        let reusable = if self.has(Trap::EarlyReuse) { u64::MAX } else { self.horizon.get() };
+        ring.forget(reusable);
+        Ok(act(ring))
+    }
+}
+
+impl std::fmt::Debug for Agent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Agent").field("owner", &self.owner).finish_non_exhaustive()
+    }
+}

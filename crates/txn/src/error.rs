@@ -1,0 +1,50 @@
+//! Why a transaction ends without a commit.
+
+use farside_fabric::FabricError;
+
+/// What was in the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Why {
+    /// Another transaction holds the lock.
+    Locked,
+    /// An object to be written is newer than the snapshot.
+    TooNew,
+    /// An object that was only read has changed.
+    Changed,
+    /// An object that was read has changed before it was locked.
+    Overtaken,
+}
+
+/// Why a transaction did not commit.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TxnError {
+    /// Others were in the way: to be tried again.
+    #[error("a conflict with another transaction: {0:?}")]
+    Conflict(Why),
+    /// There is no lease, or the configuration does not count yet: to be tried again soon.
+    #[error("this process may not act now")]
+    NotNow,
+    /// The regions moved while it ran: to be tried again.
+    #[error("the configuration changed")]
+    Moved,
+    /// The snapshot is older than what is kept.
+    #[error("the snapshot is too old")]
+    TooOld,
+    /// An object is in no region of the pool, or larger than its room.
+    #[error("{0}")]
+    Refused(String),
+    /// Records of earlier transactions are still needed by somebody.
+    #[error("the record ring is full: a snapshot is held for too long")]
+    RingFull,
+    /// Something took longer than anything should.
+    #[error("no progress for too long: {0}")]
+    TimedOut(&'static str),
+    /// It may have committed, or not: nobody knows yet.
+    #[error("the outcome is not known yet: {0}")]
+    Pending(String),
+    /// A node did not do what it was asked.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+}

@@ -1,0 +1,203 @@
+//! The reader at a snapshot: any replica, the lock first, then the object; older versions through `prev`.
+
+use std::time::Duration;
+
+use farside_fabric::probe;
+
+use crate::object::{LOCK, TS, Version};
+use crate::record::{self, Record};
+use crate::txn::Txn;
+use crate::words::Lock;
+use crate::{EXECUTE, Trap, TxnError, Why};
+
+/// Where a read is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    pub(crate) entry: usize,
+    /// Which replica is asked.
+    pub(crate) replica: usize,
+    pub(crate) stage: Stage,
+    /// Records that were not what they should be.
+    mismatches: u32,
+    /// How often it had to wait.
+    waits: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stage {
+    /// The object itself.
+    Head,
+    /// The record at an offset, which should have been left by this time.
+    Old { offset: u64, left: u64 },
+}
+
+/// What one look says.
+enum Look {
+    Found(Version),
+    /// Somebody is about to commit before the snapshot.
+    Wait,
+    /// It was torn.
+    Again,
+    Follow { offset: u64, left: u64 },
+    /// The record is another one by now.
+    Mismatch,
+}
+
+/// How long a reader waits for a lock. Whoever holds it that long is dead.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often a transaction that holds locks itself waits for another: two could wait for each other.
+const WAITS_WITH_LOCKS: u32 = 4;
+
+impl Reading {
+    pub(crate) fn new(entry: usize, replica: usize) -> Self {
+        Reading { entry, replica, stage: Stage::Head, mismatches: 0, waits: 0 }
+    }
+}
+
+impl Txn {
+    /// Reads on until all are found.
+    pub(crate) async fn finish_reads(&mut self, mut readings: Vec<Reading>) -> Result<(), TxnError> {
+        let start = self.agent.worker.now();
+        while !readings.is_empty() {
+            let waits = readings.iter().map(|reading| reading.waits).max().unwrap_or(0);
+            if waits > 0 {
+                if self.holds_locks() && waits > WAITS_WITH_LOCKS {
+                    probe!("a reader that holds locks gives way");
+                    return Err(TxnError::Conflict(Why::Locked));
+                }
+                if self.agent.worker.now() - start > PATIENCE {
+                    return Err(TxnError::TimedOut("a lock that is older than the snapshot"));
+                }
+                let pause = Duration::from_nanos(500 << waits.min(6));
+                self.agent.worker.sleep(pause).await;
+            }
+            let looks = self.look(&readings).await?;
+            let mut left = Vec::new();
+            for (mut reading, look) in readings.into_iter().zip(looks) {
+                if !self.take_in(&mut reading, look)? {
+                    left.push(reading);
+                }
+            }
+            readings = left;
+        }
+        Ok(())
+    }
+
+    /// One round for all that is still to be read.
+    async fn look(&self, readings: &[Reading]) -> Result<Vec<Look>, TxnError> {
+        let agent = &self.agent;
+        let mut round = agent.worker.round().counted(&agent.tally, EXECUTE);
+        let mut tickets = Vec::with_capacity(readings.len());
+        for reading in readings {
+            let target = self.entries[reading.entry].target;
+            let replicas = agent.replicas(self.permit.config(), target.addr)?;
+            let replica = replicas[reading.replica % replicas.len()];
+            let mut bell = round.to(agent.queue(replica.node)?);
+            let at = replica.base + target.addr.offset();
+            tickets.push(match reading.stage {
+                Stage::Head if agent.has(Trap::LockReadLast) => {
+                    let object = bell.read(at + TS, target.bytes_from_ts());
+                    (Some(bell.read(at + LOCK, 8)), object)
+                }
+                Stage::Head => {
+                    let lock = bell.read(at + LOCK, 8);
+                    (Some(lock), bell.read(at + TS, target.bytes_from_ts()))
+                }
+                Stage::Old { offset, .. } => {
+                    let bytes = record::bytes(target.room) as usize;
+                    (None, bell.read(replica.base + offset, bytes))
+                }
+            });
+        }
+        let done = round.ring().await?;
+        let mut looks = Vec::with_capacity(readings.len());
+        for (reading, (lock, object)) in readings.iter().zip(tickets) {
+            looks.push(match reading.stage {
+                Stage::Head => self.judge_head(lock.map_or(0, |lock| done[lock][0]), &done[object]),
+                Stage::Old { left, .. } => self.judge_record(reading, left, &done[object]),
+            });
+        }
+        Ok(looks)
+    }
+
+    /// What a lock, and an object read after it, say to a reader.
+    pub(crate) fn judge(&self, lock: u64, words: &[u64]) -> Option<Version> {
+        match self.judge_head(lock, words) {
+            Look::Found(version) => Some(version),
+            _ => None,
+        }
+    }
+
+    fn judge_head(&self, lock: u64, words: &[u64]) -> Look {
+        let snapshot = self.snapshot.expect("who reads has a snapshot");
+        let version = match Version::from_words(words) {
+            Some(version) => version,
+            None if self.agent.has(Trap::TornIsFine) => Version::unchecked(words),
+            None => {
+                probe!("a reader finds a torn object");
+                return Look::Again;
+            }
+        };
+        let may_commit_before = lock != 0 && Lock::time_of(lock) < snapshot;
+        if may_commit_before && version.ts <= snapshot && !self.agent.has(Trap::LockedIsReadable) {
+            probe!("a reader waits for a lock that is older than its snapshot");
+            return Look::Wait;
+        }
+        if version.ts <= snapshot {
+            return Look::Found(version);
+        }
+        if version.prev == 0 {
+            return Look::Mismatch;
+        }
+        Look::Follow { offset: version.prev, left: version.ts }
+    }
+
+    fn judge_record(&self, reading: &Reading, left: u64, words: &[u64]) -> Look {
+        let snapshot = self.snapshot.expect("who reads has a snapshot");
+        let object = self.entries[reading.entry].target.addr;
+        let record = Record::from_words(words);
+        let trusting = self.agent.has(Trap::EarlyReuse);
+        let named = |record: &Record| record.object == object && record.time == left || trusting;
+        match record.filter(named) {
+            None => Look::Mismatch,
+            Some(record) if record.old.ts <= snapshot => Look::Found(record.old),
+            Some(record) if record.old.prev == 0 => Look::Mismatch,
+            Some(record) => Look::Follow { offset: record.old.prev, left: record.old.ts },
+        }
+    }
+
+    /// Whether a reading is over.
+    fn take_in(&mut self, reading: &mut Reading, look: Look) -> Result<bool, TxnError> {
+        match look {
+            Look::Found(version) => {
+                self.entries[reading.entry].version = version;
+                return Ok(true);
+            }
+            Look::Wait => {
+                reading.waits += 1;
+                reading.stage = Stage::Head;
+            }
+            Look::Again => reading.stage = Stage::Head,
+            Look::Follow { offset, left } => {
+                probe!("a reader follows to an older version");
+                reading.stage = Stage::Old { offset, left };
+            }
+            Look::Mismatch => {
+                probe!("a reader finds another record than it looked for");
+                reading.mismatches += 1;
+                reading.stage = Stage::Head;
+                // Once more where it was, and then elsewhere.
+                if reading.mismatches > 1 {
+                    reading.replica += 1;
+                }
+                let target = self.entries[reading.entry].target.addr;
+                let replicas = self.agent.replicas(self.permit.config(), target)?.len() as u32;
+                if reading.mismatches > replicas + 1 {
+                    return Err(TxnError::TooOld);
+                }
+            }
+        }
+        Ok(false)
+    }
+}

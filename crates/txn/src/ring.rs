@@ -1,0 +1,127 @@
+//! Where a thread keeps the records of its transactions in a region: one after the other, in a circle.
+//!
+//! A record is the old version of an object, so its place is used again only when its transaction has released
+//! all its locks, and nobody reads a snapshot that is older than its commit time.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// Whether a transaction has released all its locks.
+pub(crate) type Released = Rc<Cell<bool>>;
+
+#[derive(Debug)]
+pub(crate) struct Ring {
+    /// Where it begins in the region, and how long it is.
+    begin: u64,
+    bytes: u64,
+    /// Where the next record goes, from the beginning.
+    next: u64,
+    /// The oldest first.
+    slots: VecDeque<Slot>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    at: u64,
+    /// The commit time of the version that took the old one's place.
+    time: u64,
+    released: Released,
+}
+
+impl Ring {
+    pub(crate) fn new(begin: u64, bytes: u64) -> Self {
+        Ring { begin, bytes, next: 0, slots: VecDeque::new() }
+    }
+
+    /// Whether there could ever be room for so much.
+    pub(crate) fn is_large_enough(&self, bytes: u64) -> bool {
+        bytes <= self.bytes
+    }
+
+    /// Forgets records that nobody needs: released, and older than every snapshot.
+    pub(crate) fn forget(&mut self, horizon: u64) {
+        while self.slots.front().is_some_and(|slot| slot.released.get() && slot.time < horizon) {
+            self.slots.pop_front();
+        }
+        if self.slots.is_empty() {
+            self.next = 0;
+        }
+    }
+
+    /// A place for a record, as an offset of the region; `None` if there is none now.
+    pub(crate) fn take(&mut self, bytes: u64, time: u64, released: &Released) -> Option<u64> {
+        let at = match self.slots.front().map(|oldest| oldest.at) {
+            None => 0,
+            Some(oldest) if self.next > oldest => {
+                if self.next + bytes <= self.bytes {
+                    self.next
+                } else if bytes <= oldest {
+                    0
+                } else {
+                    return None;
+                }
+            }
+            Some(oldest) if self.next + bytes <= oldest => self.next,
+            Some(_) => return None,
+        };
+        if at + bytes > self.bytes {
+            return None;
+        }
+        self.next = at + bytes;
+        self.slots.push_back(Slot { at, time, released: Rc::clone(released) });
+        Some(self.begin + at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_used_again_when_nobody_needs_them() {
+        let mut ring = Ring::new(1000, 100);
+        let released = Released::default();
+        assert_eq!(ring.take(40, 5, &released), Some(1000));
+        assert_eq!(ring.take(40, 6, &released), Some(1040));
+        assert_eq!(ring.take(40, 7, &released), None, "full");
+        ring.forget(100);
+        assert_eq!(ring.take(40, 7, &released), None, "not released");
+        released.set(true);
+        ring.forget(6);
+        assert_eq!(ring.take(40, 7, &released), Some(1000), "the first is older than 6");
+        assert_eq!(ring.take(8, 8, &released), None);
+        ring.forget(7);
+        assert_eq!(ring.take(60, 9, &released), Some(1040));
+        assert_eq!(ring.take(1, 9, &released), None);
+        ring.forget(100);
+        assert_eq!(ring.take(100, 10, &released), Some(1000));
+        assert!(!ring.is_large_enough(101));
+    }
+
+    /// Nothing that is still needed is handed out again, whatever the order of sizes and releases.
+    #[test]
+    fn places_never_overlap() {
+        let mut random = farside_fabric::runtime::Random::new(3);
+        let mut ring = Ring::new(0, 500);
+        let mut held: VecDeque<(u64, u64, u64, Released)> = VecDeque::new();
+        let mut taken = 0;
+        for time in 1..20_000 {
+            let bytes = 8 * (1 + random.below(20));
+            let released = Released::default();
+            if let Some(at) = ring.take(bytes, time, &released) {
+                taken += 1;
+                assert!(at + bytes <= 500);
+                assert!(held.iter().all(|(a, b, ..)| at + bytes <= *a || a + b <= at));
+                held.push_back((at, bytes, time, released));
+            }
+            let horizon = time.saturating_sub(random.below(5));
+            held.iter().for_each(|(.., released)| released.set(released.get() | (random.below(3) == 0)));
+            while held.front().is_some_and(|(.., t, released)| released.get() && *t < horizon) {
+                held.pop_front();
+            }
+            ring.forget(horizon);
+        }
+        assert!(taken > 5000, "{taken}");
+    }
+}

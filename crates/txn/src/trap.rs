@@ -1,0 +1,52 @@
+//! Rules that can be left out, to see what each is good for.
+
+/// A rule of the protocol that is left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Trap {
+    /// Validation does not look at locks.
+    ValidationIgnoresLocks,
+    /// The commit time is taken when the primaries are held, and the other bits are not waited for.
+    TimeBeforeAllBits,
+    /// The commit time may be that of the lock.
+    TimeOfTheLock,
+    /// A lock-read that is newer than the snapshot is used.
+    NewLockRead,
+    /// The read behind a lock that was lost is used: the transaction goes on without the lock.
+    ReadOfALostLock,
+    /// An abort writes 0 to locks, whoever holds them.
+    AbortClearsAll,
+    /// A backup's bit is taken from whoever has it.
+    StolenBit,
+    /// Locks are given back in the doorbell that installs.
+    EarlyRelease,
+    /// A reader looks at the lock after the object.
+    LockReadLast,
+    /// A reader does not wait for a lock that is older than its snapshot.
+    LockedIsReadable,
+    /// Nobody waits until the commit time is past before it is reported.
+    NoUncertaintyWait,
+    /// Record slots are used again as soon as the locks are released.
+    EarlyReuse,
+    /// Checksums are not looked at.
+    TornIsFine,
+}
+
+impl Trap {
+    /// All of them.
+    pub const ALL: [Trap; 13] = [
+        Trap::ValidationIgnoresLocks,
+        Trap::TimeBeforeAllBits,
+        Trap::TimeOfTheLock,
+        Trap::NewLockRead,
+        Trap::ReadOfALostLock,
+        Trap::AbortClearsAll,
+        Trap::StolenBit,
+        Trap::EarlyRelease,
+        Trap::LockReadLast,
+        Trap::LockedIsReadable,
+        Trap::NoUncertaintyWait,
+        Trap::EarlyReuse,
+        Trap::TornIsFine,
+    ];
+}
