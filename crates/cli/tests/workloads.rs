@@ -56,10 +56,14 @@ const WORKLOADS: [&str; 6] = ["kvs", "smallbank", "tatp", "list-append", "counte
 fn the_numbers_of_a_run_are_those_of_its_history() {
     for workload in WORKLOADS {
         let history = Scratch::new(workload);
-        let args = ["bench", workload, "--protocol", "reference", "--txns", "5000", "--threads", "2"];
+        let args =
+            ["bench", workload, "--protocol", "reference", "--txns", "5000", "--threads", "2"];
         let more = ["--coordinators", "4", "--json", "--history", history.path()];
         let report = json(&farside(&[&args[..], &more].concat()));
-        assert_eq!((&report["workload"], &report["protocol"]), (&workload.into(), &"reference".into()));
+        assert_eq!(
+            (&report["workload"], &report["protocol"]),
+            (&workload.into(), &"reference".into())
+        );
         assert_eq!(report["invariants"], "ok");
         let attempts = lines(&history.0);
         let mut outcomes: BTreeMap<&str, u64> = BTreeMap::new();
@@ -74,13 +78,15 @@ fn the_numbers_of_a_run_are_those_of_its_history() {
         let rate = aborted as f64 / (5000 + aborted) as f64;
         assert!((report["abort_rate"].as_f64().unwrap() - rate).abs() < 1e-9);
         let by_type = report["by_type"].as_object().unwrap();
-        let sum = |field: &str| by_type.values().map(|kind| kind[field].as_u64().unwrap()).sum::<u64>();
+        let sum =
+            |field: &str| by_type.values().map(|kind| kind[field].as_u64().unwrap()).sum::<u64>();
         assert_eq!((sum("committed"), sum("aborted")), (5000, aborted));
         for field in ["p50", "p99", "p999", "max"] {
             assert!(report["latency_us"][field].as_f64().unwrap() > 0.0, "{workload}: {field}");
         }
         // No transaction took longer than from the first begin to the last end.
-        let begin = attempts.iter().map(|attempt| attempt["begin"].as_u64().unwrap()).min().unwrap();
+        let begin =
+            attempts.iter().map(|attempt| attempt["begin"].as_u64().unwrap()).min().unwrap();
         let end = attempts.iter().map(|attempt| attempt["end"].as_u64().unwrap()).max().unwrap();
         let span_us = (end - begin) as f64 / 1e3;
         assert!(report["latency_us"]["max"].as_f64().unwrap() <= span_us * 1.01 + 1.0);
@@ -158,7 +164,10 @@ fn a_violation_is_told_and_exits_with_one() {
     let output = farside(&["check", history.path()]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("stale read") && said.contains("-rt->") && said.contains("-rw->"), "{said}");
+    assert!(
+        said.contains("stale read") && said.contains("-rt->") && said.contains("-rw->"),
+        "{said}"
+    );
     let weaker = json(&farside(&["check", history.path(), "--level", "serializable", "--json"]));
     assert_eq!(weaker["verdict"], "serializable");
 }

@@ -11,7 +11,7 @@ use farside_pool::{Addr, Config, RegionId, Replica, Seat};
 use crate::clock::Clock;
 use crate::ring::Ring;
 use crate::words::{Lock, OWNERS};
-use crate::{Trap, TxnError, Txn, horizon};
+use crate::{Trap, Txn, TxnError, horizon};
 
 /// Where in the pool a session finds what is not an object.
 #[derive(Clone, Debug)]
@@ -57,7 +57,10 @@ impl Agent {
         clock: Box<dyn Clock>,
         layout: Layout,
     ) -> Rc<Self> {
-        assert!(0 < owner && owner <= layout.owners && layout.owners < OWNERS, "a place on the board");
+        assert!(
+            0 < owner && owner <= layout.owners && layout.owners < OWNERS,
+            "a place on the board"
+        );
         let ring = |(region, begin): (&u16, &u64)| {
             let begin = begin + u64::from(owner - 1) * layout.ring_bytes;
             (RegionId(*region), Ring::new(begin, layout.ring_bytes))
@@ -113,7 +116,11 @@ impl Agent {
     }
 
     /// The copies of an object; the primary is the first.
-    pub(crate) fn replicas<'c>(&self, config: &'c Config, addr: Addr) -> Result<&'c [Replica], TxnError> {
+    pub(crate) fn replicas<'c>(
+        &self,
+        config: &'c Config,
+        addr: Addr,
+    ) -> Result<&'c [Replica], TxnError> {
         let region = config.region(addr.region());
         let replicas = region.map_or(&[][..], |region| &region.replicas);
         if replicas.is_empty() { Err(self.nowhere(addr)) } else { Ok(replicas) }

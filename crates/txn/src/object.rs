@@ -80,7 +80,8 @@ impl Version {
     /// Its bytes; `None` if there are none.
     pub fn body(&self) -> Option<Vec<u8>> {
         self.is_present().then(|| {
-            let mut bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let mut bytes: Vec<u8> =
+                self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
             bytes.truncate(self.meta as u32 as usize);
             bytes
         })

@@ -38,7 +38,10 @@ enum Look {
     Wait,
     /// It was torn.
     Again,
-    Follow { offset: u64, left: u64 },
+    Follow {
+        offset: u64,
+        left: u64,
+    },
     /// The record is another one by now.
     Mismatch,
 }
@@ -57,7 +60,10 @@ impl Reading {
 
 impl Txn {
     /// Reads on until all are found.
-    pub(crate) async fn finish_reads(&mut self, mut readings: Vec<Reading>) -> Result<(), TxnError> {
+    pub(crate) async fn finish_reads(
+        &mut self,
+        mut readings: Vec<Reading>,
+    ) -> Result<(), TxnError> {
         let start = self.agent.worker.now();
         while !readings.is_empty() {
             let waits = readings.iter().map(|reading| reading.waits).max().unwrap_or(0);

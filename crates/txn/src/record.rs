@@ -35,8 +35,7 @@ pub fn bytes(room: u32) -> u64 {
 impl Record {
     pub(crate) fn to_words(&self) -> Vec<u64> {
         let Version { ts, prev, meta, words } = &self.old;
-        let head =
-            [self.id, self.objects, self.object.to_word(), self.time, *ts, *prev, *meta];
+        let head = [self.id, self.objects, self.object.to_word(), self.time, *ts, *prev, *meta];
         let mut all = Vec::with_capacity(HEAD_WORDS + words.len());
         all.extend_from_slice(&head);
         all.push(checksum(&[&head, words]));

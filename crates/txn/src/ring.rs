@@ -116,7 +116,8 @@ mod tests {
                 held.push_back((at, bytes, time, released));
             }
             let horizon = time.saturating_sub(random.below(5));
-            held.iter().for_each(|(.., released)| released.set(released.get() | (random.below(3) == 0)));
+            held.iter()
+                .for_each(|(.., released)| released.set(released.get() | (random.below(3) == 0)));
             while held.front().is_some_and(|(.., t, released)| released.get() && *t < horizon) {
                 held.pop_front();
             }

@@ -71,7 +71,9 @@ impl Txn {
         let bytes = body.map_or(0, <[u8]>::len);
         if bytes > target.room as usize * 8 {
             let room = target.room * 8;
-            return Err(TxnError::Refused(format!("{bytes} bytes, where there is room for {room}")));
+            return Err(TxnError::Refused(format!(
+                "{bytes} bytes, where there is room for {room}"
+            )));
         }
         let new = Some(Version::of(body));
         match self.find(target) {

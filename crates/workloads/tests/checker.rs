@@ -228,3 +228,89 @@ fn commit_times_are_verified() {
     // The store says that 1 was written over before it was read.
     assert_eq!(verdict(&with_times([10, 20, 30], "g x 1")), "violation");
 }
+
+/// Histories that a review found judged wrongly.
+#[test]
+fn what_was_judged_wrongly_once_is_judged_rightly() {
+    let strict = |text: &str| judge(text, Level::Strict);
+    let well = |text: &str| strict(text).verdict == "strict-serializable";
+    // A read of its own future, of a list and of a register; a null read of a list; the same element twice;
+    // its own appends in another order.
+    assert!(!well(&together(&[(C, &["r x 1", "a x 1"])])));
+    assert!(!well(&together(&[(C, &["g x 1", "w x 1"])])));
+    assert!(!well(&together(&[(C, &["a x 1", "g x"])])));
+    assert!(!well(&together(&[(C, &["a x 1", "r x 1 1"])])));
+    assert!(!well(&together(&[(C, &["a x 1", "a x 2"]), (C, &["a x 3"]), (C, &["r x 2 1 3"])])));
+    // Two versions of a register in one attempt.
+    assert!(!well(&together(&[(C, &["w x 1"]), (C, &["w x 2"]), (C, &["g x 1", "g x 2"])])));
+    // Lists and registers together leave one order, in which the read is wrong.
+    assert!(!well(&together(&[
+        (C, &["w x 1", "a l 1"]),
+        (C, &["w x 2", "r l 1", "a m 1"]),
+        (C, &["r m 1", "g x 1"]),
+    ])));
+    // Read skew is no G1c, and allowed where only sessions are looked at.
+    let skew = together(&[(C, &["r x", "r y 5", "a x 1"]), (C, &["a x 2", "a y 5"])]);
+    assert!(!kinds(&strict(&skew)).contains(&"G1c"));
+    assert_eq!(judge(&skew, Level::SessionGuarantees).verdict, "session-guarantees");
+    let lost = together(&[(C, &["r x", "a x 1"]), (C, &["r x", "a x 2"]), (C, &["r x 1 2"])]);
+    assert_eq!(kinds(&judge(&lost, Level::Snapshot)), ["lost update"]);
+}
+
+/// An attempt whose client never got its commit time is known by the version that others have read.
+#[test]
+fn unknown_outcomes_are_resolved_by_versions() {
+    let seen = r#"
+{"id":0,"proc":0,"begin":1,"end":2,"outcome":"unknown","ops":[{"f":"w","k":"x","v":8}]}
+{"id":1,"proc":1,"begin":3,"end":4,"outcome":"committed","ops":[{"f":"r","k":"x","v":8,"ver":1},{"f":"w","k":"x","v":8}],"commit_ts":2}
+"#;
+    let deleted = r#"
+{"id":0,"proc":0,"begin":1,"end":2,"outcome":"committed","ops":[{"f":"w","k":"x","v":1}],"commit_ts":10}
+{"id":1,"proc":1,"begin":1,"end":2,"outcome":"unknown","ops":[{"f":"w","k":"x","v":null}]}
+{"id":2,"proc":2,"begin":3,"end":4,"outcome":"committed","ops":[{"f":"r","k":"x","v":null,"ver":20}]}
+"#;
+    for text in [seen, deleted] {
+        let report = judge(text.trim_start(), Level::Strict);
+        assert_eq!((report.verdict, report.undecided), ("strict-serializable", 0), "{report:?}");
+    }
+    let nobody = deleted.replace("\"v\":null,\"ver\":20", "\"v\":3,\"ver\":20");
+    assert_eq!(kinds(&judge(nobody.trim_start(), Level::Strict)), ["garbage read"]);
+}
+
+/// What grows with the square of a history would take hours.
+#[test]
+fn large_and_bad_histories_are_judged_in_time() {
+    let start = std::time::Instant::now();
+    let lines = |count: u64, line: &dyn Fn(u64) -> String| (0..count).map(line).collect::<String>();
+    // Everybody has read the same version, and written over it.
+    let mut text = attempt(0, C, (1, 2), &["w x 0"]);
+    text += &lines(20_000, &|n| attempt(n + 1, C, (3, 9), &["g x 0", &format!("w x {}", n + 1)]));
+    assert!(kinds(&judge(&text, Level::Strict)).contains(&"lost update"));
+    // Many small knots.
+    let pair = |n: u64, id: u64| {
+        let (read, append) = (format!("r k{n}"), format!("a k{n} {id}"));
+        attempt(id, C, (1, 9), &[&read, &append])
+    };
+    let text = lines(20_000, &|n| pair(n, 2 * n) + &pair(n, 2 * n + 1));
+    let report = judge(&text, Level::Strict);
+    assert_eq!(report.found["lost update"], 20_000);
+    assert!(report.anomalies.len() < 100);
+    // Many elements that nobody wrote, and many registers that nobody claims.
+    let text = lines(20_000, &|n| attempt(n, C, (1, 9), &[&format!("r k{n} 7")]));
+    assert_eq!(judge(&text, Level::Strict).found["garbage read"], 20_000);
+    let steps: Vec<String> = (0..200).map(|n| format!("w k{n} ")).collect();
+    let text = lines(60, &|id| {
+        let steps: Vec<String> = steps.iter().map(|step| format!("{step}{id}")).collect();
+        attempt(id, C, (1, 9), &steps.iter().map(String::as_str).collect::<Vec<_>>())
+    });
+    assert_eq!(judge(&text, Level::Strict).verdict, "strict-serializable");
+    // A long ring.
+    let text = lines(8_000, &|n| {
+        let (read, append) = (format!("r k{n} 1"), format!("a k{} 1", (n + 1) % 8_000));
+        attempt(n, C, (1, 9), &[&read, &append])
+    });
+    assert!(kinds(&judge(&text, Level::Strict)).contains(&"G1c"));
+    assert!(!judge(&text, Level::Snapshot).anomalies.is_empty());
+    let took = start.elapsed();
+    assert!(took < std::time::Duration::from_secs(30), "{took:?}");
+}

@@ -14,8 +14,8 @@ use farside_workloads::history::Sink;
 use farside_workloads::load::{Kind, Visit, Workload};
 use farside_workloads::trial::simulate;
 
-use super::{BenchArgs, IsolationLevel};
 use super::txn_report::TxnReport;
+use super::{BenchArgs, IsolationLevel};
 use crate::fabric_arg::FabricArg;
 use crate::progress::Progress;
 
@@ -45,7 +45,9 @@ pub(super) fn run(args: &BenchArgs, kind: Kind) -> Result<ExitCode> {
         "--compute: the reference engine is in one process; several machines can be simulated"
     );
     if args.nodes.is_some() || args.level != IsolationLevel::Strict {
-        eprintln!("the reference engine has one copy in no node, and is strict: --nodes and --level change nothing");
+        eprintln!(
+            "the reference engine has one copy in no node, and is strict: --nodes and --level change nothing"
+        );
     }
     ensure!(
         args.verb.is_empty() && args.bytes.is_empty() && args.outstanding.is_empty(),

@@ -66,6 +66,9 @@ fn wrong(outcome: &Outcome) -> Option<String> {
         let found = &outcome.report.found;
         return Some(format!("{found:?}, as {:?} {}", anomaly.transactions, anomaly.why));
     }
+    if outcome.report.undecided > 0 {
+        return Some(format!("{} reads could not be judged", outcome.report.undecided));
+    }
     outcome.invariants.clone().err()
 }
 

@@ -1,5 +1,7 @@
 //! Cycles have names (Adya): by what their edges say.
 
+use std::collections::HashSet;
+
 use super::explain::explain;
 use super::graph::{Cycle, Graph, Kind, Kinds, Search};
 use super::load::{History, TxnId, What};
@@ -22,7 +24,8 @@ pub(super) fn find(history: &History, graph: &Graph, strict: bool, findings: &mu
     use Kind::{Rt, Rw, Wr, Ww};
     let all = Kinds::of(&[Ww, Wr, Rw, Rt]);
     let mut inside = vec![0u32; graph.nodes()];
-    let components = graph.components(0..graph.nodes() as u32, all, &|_| true);
+    let mut search = Search::new(PATIENCE);
+    let components = graph.components(0..graph.nodes() as u32, all, &|_| true, &mut search);
     for (number, component) in (1..).zip(&components) {
         component.iter().for_each(|node| inside[*node as usize] = number);
     }
@@ -42,18 +45,21 @@ pub(super) fn find(history: &History, graph: &Graph, strict: bool, findings: &mu
     let any = [pattern(&[Ww, Wr, Rw, Rt], false, false)];
     for (number, component) in (1..).zip(&components) {
         let here = |node: u32| inside[node as usize] == number;
-        let mut found = tell(history, graph, component, &here, &timeless, findings);
+        let mut tell = |patterns: &[Pattern], findings: &mut Findings| {
+            tell(history, graph, component, &here, patterns, &mut search, findings)
+        };
+        let mut found = tell(&timeless, findings);
         // Longer ones always follow from shorter ones; time and opacity are looked at only where all else
         // is well.
         if !found && strict {
-            found = tell(history, graph, component, &here, &timely, findings);
+            found = tell(&timely, findings);
         }
         if !found {
-            found = tell(history, graph, component, &here, &any, findings);
+            found = tell(&any, findings);
         }
         if !found {
             let why = "a cycle that is too long to be told".to_owned();
-            findings.add(history, "G2-item", &[], why);
+            findings.add(history, "cycle", &[], why);
         }
     }
 }
@@ -64,11 +70,14 @@ fn tell(
     component: &[u32],
     here: &dyn Fn(u32) -> bool,
     patterns: &[Pattern],
+    search: &mut Search,
     findings: &mut Findings,
 ) -> bool {
     let mut names = Vec::new();
     for pattern in patterns {
-        let Some(cycle) = shortest(history, graph, component, here, pattern) else { continue };
+        let Some(cycle) = shortest(history, graph, component, here, pattern, search) else {
+            continue;
+        };
         let name = name(history, &cycle);
         if !names.contains(&name) {
             names.push(name);
@@ -85,18 +94,18 @@ fn shortest(
     component: &[u32],
     here: &dyn Fn(u32) -> bool,
     pattern: &Pattern,
+    search: &mut Search,
 ) -> Option<Cycle> {
     let is_attempt = |node: u32| (node as usize) < history.txns.len();
     let inside = |node: u32| {
         here(node) && !(pattern.committed && is_attempt(node) && !history.is_committed(node))
     };
-    let mut search = Search::new(PATIENCE);
     let mut left = PATIENCE;
     let mut best: Option<Cycle> = None;
     let parts = if pattern.one_rw {
         vec![component.to_vec()]
     } else {
-        graph.components(component.iter().copied(), pattern.kinds, &inside)
+        graph.components(component.iter().copied(), pattern.kinds, &inside, search)
     };
     for start in parts.iter().flatten().copied().filter(|node| is_attempt(*node) && inside(*node)) {
         for (kind, next) in graph.edges_of(start) {
@@ -105,7 +114,7 @@ fn shortest(
                 continue;
             }
             search.patience = left;
-            let way = graph.shortest_way(next, start, pattern.kinds, &inside, &mut search);
+            let way = graph.shortest_way(next, start, pattern.kinds, &inside, search);
             left = left.saturating_sub(search.looked_at());
             let Some(way) = way else { continue };
             let cycle: Cycle = [(start, kind)]
@@ -127,7 +136,8 @@ fn shortest(
 /// The name of a cycle.
 pub(super) fn name(history: &History, cycle: &Cycle) -> &'static str {
     let count = |kind| cycle.iter().filter(|(_, known)| *known == kind).count();
-    let (reads, overs, times) = (count(Kind::Wr), count(Kind::Rw), count(Kind::Rt));
+    let (reads, times) = (count(Kind::Wr), count(Kind::Rt));
+    let overs = count(Kind::Rw) + count(Kind::Turn);
     if cycle.iter().any(|(txn, _)| !history.is_committed(*txn)) {
         return "non-opaque read";
     }
@@ -148,17 +158,21 @@ pub(super) fn name(history: &History, cycle: &Cycle) -> &'static str {
 /// Two write a key, and one of them has read it before the other wrote.
 fn is_lost_update(history: &History, cycle: &Cycle) -> bool {
     let [(one, first), (other, second)] = cycle[..] else { return false };
-    let loses = |reader: TxnId, writer: TxnId| {
+    let (by_one, by_other) = (written(history, one), written(history, other));
+    let loses = |reader: TxnId| {
         history.ops_of(reader).iter().any(|op| {
             let reads = matches!(op.what, What::List(_) | What::Read(..));
-            reads && writes(history, reader, op.key) && writes(history, writer, op.key)
+            reads && by_one.contains(&op.key) && by_other.contains(&op.key)
         })
     };
-    first == Kind::Rw && loses(one, other) || second == Kind::Rw && loses(other, one)
+    let over = |kind| matches!(kind, Kind::Rw | Kind::Turn);
+    over(first) && loses(one) || over(second) && loses(other)
 }
 
-fn writes(history: &History, txn: TxnId, key: u32) -> bool {
-    history.ops_of(txn).iter().any(|op| op.key == key && op.what.writes())
+/// The keys that an attempt writes.
+pub(super) fn written(history: &History, txn: TxnId) -> HashSet<u32> {
+    let writes = history.ops_of(txn).iter().filter(|op| op.what.writes());
+    writes.map(|op| op.key).collect()
 }
 
 /// All that was written over are registers that were absent when they were read: nobody had a version
@@ -171,7 +185,8 @@ fn is_about_absence(history: &History, cycle: &Cycle) -> bool {
                 let is_list = history.keys[op.key as usize].is_list == Some(true);
                 !is_list && matches!(op.what, What::Read(None, _))
             };
-            history.ops_of(*reader).iter().filter(absent).any(|op| writes(history, writer, op.key))
+            let written = written(history, writer);
+            history.ops_of(*reader).iter().filter(absent).any(|op| written.contains(&op.key))
         },
     )
 }

@@ -1,5 +1,7 @@
 //! Cycles in words.
 
+use std::collections::BTreeMap;
+
 use super::graph::{Cycle, Kind};
 use super::load::{History, TxnId, What};
 
@@ -22,7 +24,7 @@ fn edge(history: &History, one: TxnId, kind: Kind, other: TxnId) -> String {
     match kind {
         Kind::Ww => format!("{a_id} -ww-> {b_id}: {a_id} wrote{on} before {b_id} did"),
         Kind::Wr => format!("{a_id} -wr-> {b_id}: {b_id} read{on} as {a_id} wrote it"),
-        Kind::Rw => {
+        Kind::Rw | Kind::Turn => {
             format!("{a_id} -rw-> {b_id}: {a_id} read{on} as it was before {b_id} wrote it")
         }
         Kind::Rt | Kind::Link => {
@@ -33,44 +35,48 @@ fn edge(history: &History, one: TxnId, kind: Kind, other: TxnId) -> String {
 
 /// A key that an edge is about.
 fn shared_key(history: &History, one: TxnId, kind: Kind, other: TxnId) -> Option<u32> {
-    let wrote = |txn: TxnId, key: u32| {
-        history.ops_of(txn).iter().any(|op| op.key == key && op.what.writes())
-    };
-    let places = |txn: TxnId, key: u32| -> Vec<u32> {
-        let ops = history.ops_of(txn).iter().filter(|op| op.key == key);
-        let place = |element| match history.writers[&(key, element)].place {
-            0 => u32::MAX,
-            place => place,
-        };
-        ops.filter_map(|op| match op.what {
-            What::Append(element) => Some(place(element)),
-            _ => None,
-        })
-        .collect()
-    };
+    let (by_one, by_other) = (places(history, one), places(history, other));
     let reads = |txn: TxnId| {
         history.ops_of(txn).iter().filter_map(|op| match op.what {
-            What::List(length) if length != u32::MAX => Some((op.key, Some(length))),
-            What::Read(..) => Some((op.key, None)),
+            What::List(length) if length != u32::MAX => Some((op.key, length)),
+            What::Read(..) => Some((op.key, 0)),
             _ => None,
         })
     };
     match kind {
-        Kind::Ww => history.ops_of(one).iter().map(|op| op.key).find(|key| {
-            let (mine, its) = (places(one, *key), places(other, *key));
-            let later = mine.iter().any(|at| its.iter().any(|other| at < other));
-            wrote(one, *key) && wrote(other, *key) && (mine.is_empty() || later)
-        }),
-        Kind::Wr => reads(other).find_map(|(key, length)| {
-            let seen = |at: &u32| length.is_none_or(|length| *at <= length);
-            let mine = places(one, key);
-            (wrote(one, key) && (mine.is_empty() || mine.iter().any(seen))).then_some(key)
-        }),
-        Kind::Rw => reads(one).find_map(|(key, length)| {
-            let missed = |at: &u32| length.is_none_or(|length| *at > length);
-            let its = places(other, key);
-            (wrote(other, key) && (its.is_empty() || its.iter().any(missed))).then_some(key)
-        }),
+        Kind::Ww => {
+            let mut keys = by_one.iter();
+            let later = |(key, (first, _)): &(&u32, &(u32, u32))| {
+                by_other.get(key).is_some_and(|(_, last)| *first <= *last)
+            };
+            keys.find(later).map(|(key, _)| *key)
+        }
+        Kind::Wr => reads(other).map(|(key, _)| key).find(|key| by_one.contains_key(key)),
+        Kind::Rw | Kind::Turn => {
+            let missed = |(key, length): &(u32, u32)| {
+                by_other.get(key).is_some_and(|(_, last)| last >= length)
+            };
+            reads(one).find(missed).map(|(key, _)| key)
+        }
         Kind::Rt | Kind::Link => None,
     }
+}
+
+/// Of each key that an attempt writes the first and the last place in the spine; those of registers, and
+/// those that nobody saw, are the last of all.
+fn places(history: &History, txn: TxnId) -> BTreeMap<u32, (u32, u32)> {
+    let mut places: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
+    for op in history.ops_of(txn) {
+        let place = match op.what {
+            What::Append(element) => match history.writers[&(op.key, element)].place {
+                0 => u32::MAX,
+                place => place,
+            },
+            What::Write(_) => u32::MAX,
+            _ => continue,
+        };
+        let known = places.entry(op.key).or_insert((place, place));
+        *known = (known.0.min(place), known.1.max(place));
+    }
+    places
 }

@@ -16,9 +16,12 @@ pub(super) enum Kind {
     Rt = 3,
     /// From one node between attempts to the next, or to an attempt.
     Link = 4,
+    /// Both write a key, and one has read it as it was before the other wrote: where two that overlap do not
+    /// write the same, it had ended before the other began.
+    Turn = 5,
 }
 
-const KINDS: [Kind; 5] = [Kind::Ww, Kind::Wr, Kind::Rw, Kind::Rt, Kind::Link];
+const KINDS: [Kind; 6] = [Kind::Ww, Kind::Wr, Kind::Rw, Kind::Rt, Kind::Link, Kind::Turn];
 
 /// Some kinds of edges. Links are always among them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +38,7 @@ impl Kinds {
 }
 
 /// Edges, while they are collected.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Edges {
     nodes: u32,
     edges: Vec<(u32, u32)>,
@@ -117,10 +120,14 @@ impl Graph {
         starts: impl Iterator<Item = u32>,
         kinds: Kinds,
         inside: &dyn Fn(u32) -> bool,
+        search: &mut Search,
     ) -> Vec<Vec<u32>> {
         let mut found = Vec::new();
-        // Of each node its number, and the lowest that it reaches; 0: not seen, MAX: done.
-        let mut low = vec![0u32; self.nodes()];
+        // Of each node its number, and the lowest that it reaches; 0: not seen, MAX: done. It is all 0 when
+        // this begins, and again when it ends.
+        let mut low = std::mem::take(&mut search.low);
+        low.resize(self.nodes(), 0);
+        let mut seen = Vec::new();
         let mut stack = Vec::new();
         let mut calls: Vec<(u32, u32, u32)> = Vec::new();
         let mut next = 1;
@@ -132,6 +139,7 @@ impl Graph {
             low[start as usize] = next;
             next += 1;
             stack.push(start);
+            seen.push(start);
             while let Some((node, at, number)) = calls.last_mut() {
                 let (node, number) = (*node as usize, *number);
                 if *at < self.first[node + 1] {
@@ -146,6 +154,7 @@ impl Graph {
                         calls.push((to as u32, self.first[to], next));
                         next += 1;
                         stack.push(to as u32);
+                        seen.push(to as u32);
                     } else if low[to] != u32::MAX {
                         low[node] = low[node].min(low[to]);
                     }
@@ -163,6 +172,25 @@ impl Graph {
                     if component.len() > 1 {
                         found.push(component);
                     }
+                }
+            }
+        }
+        seen.into_iter().for_each(|node| low[node as usize] = 0);
+        search.low = low;
+        found
+    }
+
+    /// All attempts among the first so many that a node reaches.
+    pub(super) fn reach(&self, from: u32, attempts: u32, search: &mut Search) -> Vec<u32> {
+        search.begin(self.nodes());
+        search.reach(from, from, Kind::Link, 0);
+        let (mut open, mut found) = (vec![from], Vec::new());
+        while let Some(node) = open.pop() {
+            for (_, next) in self.edges_of(node) {
+                if search.is_new(next) {
+                    search.reach(next, node, Kind::Link, 0);
+                    open.push(next);
+                    found.extend((next < attempts).then_some(next));
                 }
             }
         }
@@ -224,6 +252,7 @@ pub(super) struct Search {
     seen: Vec<u32>,
     cost: Vec<u32>,
     came: Vec<(u32, Kind)>,
+    low: Vec<u32>,
     /// Nodes that this search has looked at, and may look at.
     steps: usize,
     pub(super) patience: usize,
@@ -278,13 +307,15 @@ mod tests {
         }
         let graph = edges.into_graph();
         let all = Kinds::of(&[Kind::Ww, Kind::Wr, Kind::Rw, Kind::Rt]);
-        let mut found = graph.components(0..6, all, &|_| true);
+        let mut search = Search::new(100);
+        let mut found = graph.components(0..6, all, &|_| true, &mut search);
         found.iter_mut().for_each(|component| component.sort_unstable());
         found.sort();
         assert_eq!(found, [vec![0, 1, 2], vec![3, 4]]);
         let no_time = Kinds::of(&[Kind::Ww, Kind::Wr, Kind::Rw]);
-        assert_eq!(graph.components(0..6, no_time, &|node| node != 1), Vec::<Vec<u32>>::new());
-        let mut search = Search::new(100);
+        let none = graph.components(0..6, no_time, &|node| node != 1, &mut search);
+        assert_eq!(none, Vec::<Vec<u32>>::new());
+        assert_eq!(graph.reach(3, 6, &mut search).len(), 2);
         let way = graph.shortest_way(0, 2, all, &|_| true, &mut search);
         assert_eq!(way, Some(vec![(0, Kind::Ww), (1, Kind::Wr)]));
         assert_eq!(graph.shortest_way(5, 0, all, &|_| true, &mut search), None);

@@ -1,5 +1,7 @@
 //! Lists: the order of versions is what was read.
 
+use std::collections::HashMap;
+
 use super::graph::{Edges, Kind};
 use super::load::{History, TxnId, What};
 use super::report::Findings;
@@ -27,6 +29,9 @@ pub(super) fn analyse(
     let mut unseen: Vec<(u32, TxnId)> = Vec::new();
     for id in 0..history.txns.len() as TxnId {
         let committed = history.is_committed(id);
+        if judges(history, id) {
+            judge_own(history, id, findings);
+        }
         for op in history.ops_of(id) {
             let is_list = history.keys[op.key as usize].is_list == Some(true);
             let length = match op.what {
@@ -59,9 +64,10 @@ pub(super) fn analyse(
         unseen = rest;
         let writers = writers(history, key);
         judge_reads(history, now, &writers, findings);
+        judge_claims(history, key, &writers, findings);
         connect(now, &writers, edges);
-        let right_behind = connect_unseen(now, &writers, behind, edges);
-        // Where there is a real time, or one order for all, this is a cycle of its own.
+        let right_behind = connect_unseen(now, &writers, behind, snapshot, edges);
+        // Where there is one order for all, this is a cycle of its own.
         if snapshot && right_behind.len() > 1 {
             let why = format!("both read key {:?}, and appended to it", history.name(key));
             findings.add(history, "lost update", &right_behind[..2], why);
@@ -83,7 +89,8 @@ fn place(history: &mut History, findings: &mut Findings) {
                     findings.add(history, "duplicate element", &[txn], why);
                 }
                 None => {
-                    let readers = readers(history, key, element);
+                    let told = findings.tells("garbage read");
+                    let readers = if told { readers(history, key, element) } else { Vec::new() };
                     let why = format!(
                         "{element} was read from key {:?}, and nobody has appended it",
                         history.name(key)
@@ -105,6 +112,65 @@ fn readers(history: &History, key: u32, element: i64) -> Vec<TxnId> {
         })
     };
     (0..history.txns.len() as TxnId).find(reads).into_iter().collect()
+}
+
+/// What an attempt must know of itself: it does not read what it appends later, and its appends stay in
+/// order.
+fn judge_own(history: &History, id: TxnId, findings: &mut Findings) {
+    let ops = history.ops_of(id);
+    // Of each key the first and the latest place of what it has appended.
+    let mut places: HashMap<u32, (u32, u32)> = HashMap::new();
+    let mut wrong = None;
+    for op in ops {
+        let is_list = history.keys[op.key as usize].is_list == Some(true);
+        match op.what {
+            What::Append(element) => {
+                let place = history.writers[&(op.key, element)].place;
+                let known = places.entry(op.key).or_insert((u32::MAX, 0));
+                if place != 0 && place < known.1 {
+                    wrong = Some((op.key, "its own appends are in another order"));
+                }
+                if place != 0 {
+                    *known = (known.0.min(place), place);
+                }
+            }
+            What::Read(None, _) if is_list && places.contains_key(&op.key) => {
+                wrong = Some((op.key, "a read is without its own writes"));
+            }
+            _ => {}
+        }
+    }
+    for op in ops {
+        if let What::List(length) = op.what
+            && length != u32::MAX
+            && places.get(&op.key).is_some_and(|(first, _)| *first <= length)
+        {
+            wrong = Some((op.key, "a read has what it appended later"));
+        }
+    }
+    if let Some((key, why)) = wrong {
+        let why = format!("key {:?}: {why}", history.name(key));
+        findings.add(history, "internal", &[id], why);
+    }
+}
+
+/// Whoever comes later in a list must not claim an earlier commit time.
+fn judge_claims(history: &History, key: u32, writers: &[Option<TxnId>], findings: &mut Findings) {
+    let time = |txn: TxnId| Some((history.txns[txn as usize].commit_ts?, txn));
+    let mut claims = writers.iter().flatten().filter_map(|txn| time(*txn));
+    let Some(mut before) = claims.next() else { return };
+    for claim in claims {
+        if claim.1 != before.1 && claim.0 <= before.0 {
+            let why = format!(
+                "key {:?}: commit times {} and {} are not in the order of the list",
+                history.name(key),
+                before.0,
+                claim.0
+            );
+            findings.add(history, "false claim", &[before.1, claim.1], why);
+        }
+        before = claim;
+    }
 }
 
 /// For each place of the spine who wrote it; `None` for elements that should not be there.
@@ -197,6 +263,7 @@ fn connect_unseen(
     reads: &[Read],
     writers: &[Option<TxnId>],
     behind: &[(u32, TxnId)],
+    snapshot: bool,
     edges: &mut Edges,
 ) -> Vec<TxnId> {
     let unseen: Vec<TxnId> = behind.iter().map(|(_, txn)| *txn).collect();
@@ -204,12 +271,12 @@ fn connect_unseen(
     let whole = reads.partition_point(|read| (read.length as usize) < writers.len());
     let leads = last.into_iter().map(|last| (last, Kind::Ww));
     let readers = reads[whole..].iter().map(|read| (read.reader, Kind::Rw));
-    // Who has read all that was seen, and appended, comes right behind it.
+    // Who has read all that was seen, and appended, comes right behind it, where no update is lost.
     let all = reads[whole..].iter().map(|read| read.reader);
     let right_behind: Vec<TxnId> =
         all.filter(|reader| unseen.binary_search(reader).is_ok()).collect();
     let alone = match right_behind[..] {
-        [one] => Some((one, Kind::Ww)),
+        [one] if snapshot => Some((one, Kind::Turn)),
         _ => None,
     };
     lead_to_all(leads.chain(readers).chain(alone), &unseen, edges);
@@ -222,7 +289,8 @@ pub(super) fn lead_to_all(
     unseen: &[TxnId],
     edges: &mut Edges,
 ) {
-    if unseen.is_empty() {
+    let mut from = from.peekable();
+    if unseen.is_empty() || from.peek().is_none() {
         return;
     }
     let down: Vec<u32> = unseen.iter().map(|_| edges.add_node()).collect();

@@ -86,7 +86,12 @@ pub(super) struct Writer {
 impl History {
     /// Reads a history. What aborted attempts have read is kept only if it is to be judged, too.
     pub(super) fn read(input: impl BufRead, opaque: bool) -> Result<Self, Flaw> {
-        let mut loader = Loader { history: History::default(), opaque, own: HashMap::new() };
+        let mut loader = Loader {
+            history: History::default(),
+            opaque,
+            own: HashMap::new(),
+            own_values: HashMap::new(),
+        };
         let mut unsure = Vec::new();
         Lines::new(input).each(|_, attempt| loader.add(&attempt, &mut unsure))?;
         loader.resolve(unsure);
@@ -125,6 +130,8 @@ struct Loader {
     opaque: bool,
     /// What the attempt at hand has appended to each key.
     own: HashMap<u32, Vec<i64>>,
+    /// What it has written to each register.
+    own_values: HashMap<u32, Option<i64>>,
 }
 
 impl Loader {
@@ -132,6 +139,7 @@ impl Loader {
         let id = self.history.txns.len() as TxnId;
         let first_op = self.history.ops.len() as u32;
         self.own.clear();
+        self.own_values.clear();
         let judged = self.opaque || attempt.outcome == Outcome::Committed;
         for op in &attempt.ops {
             let key = self.history.key(&op.k);
@@ -219,10 +227,17 @@ impl Loader {
     }
 
     fn write(&mut self, id: TxnId, key: u32, value: Option<i64>) {
+        if let Some(Some(before)) = self.own_values.insert(key, value)
+            && Some(before) != value
+            && let Some(writer) = self.history.writers.get_mut(&(key, before))
+        {
+            writer.last = false;
+        }
         let Some(value) = value else { return };
         let writer = Writer { txn: id, last: true, place: 0, ambiguous: false };
         let known = self.history.writers.entry((key, value)).or_insert(writer);
         known.ambiguous |= known.txn != id;
+        known.last |= known.txn == id;
     }
 
     /// How many elements of a list are not the attempt's own; `None` if its own are not at the end.
@@ -285,30 +300,54 @@ impl Loader {
         }
     }
 
-    /// Who wrote what registers were seen to hold.
-    fn see_registers(&self) -> Vec<TxnId> {
+    /// Who wrote what registers were seen to hold. A version that nobody claims may be of an attempt whose
+    /// client never got its commit time: if only one can be meant, that is it.
+    fn see_registers(&mut self) -> Vec<TxnId> {
         let history = &self.history;
         if history.txns.iter().all(|txn| txn.outcome != Outcome::Unknown) {
             return Vec::new();
         }
-        let by_time: HashMap<u64, TxnId> =
-            (0..).zip(&history.txns).filter_map(|(id, txn)| Some((txn.commit_ts?, id))).collect();
-        let mut seen = Vec::new();
+        let mut claimed: HashMap<(u32, u64), TxnId> = HashMap::new();
+        let mut untimed: HashMap<(u32, Option<i64>), Vec<TxnId>> = HashMap::new();
+        for (id, txn) in (0..).zip(&history.txns) {
+            for op in history.ops_of(id) {
+                match (op.what, txn.commit_ts) {
+                    (What::Write(_), Some(time)) => _ = claimed.insert((op.key, time), id),
+                    (What::Write(value), None) if txn.endless => {
+                        untimed.entry((op.key, value)).or_default().push(id);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let (mut seen, mut times) = (Vec::new(), Vec::new());
         for id in 0..history.txns.len() as TxnId {
             if !self.opaque && !history.is_committed(id) {
                 continue;
             }
             for op in history.ops_of(id) {
                 let What::Read(value, version) = op.what else { continue };
-                if version == Some(0) {
-                    continue;
-                }
                 let by_value = value.and_then(|value| history.writers.get(&(op.key, value)));
-                let claimed = version.and_then(|version| by_time.get(&version).copied());
                 let sure = by_value.filter(|writer| !writer.ambiguous).map(|writer| writer.txn);
-                let writer = claimed.or(sure);
+                let writer = match version {
+                    Some(0) => None,
+                    None => sure,
+                    Some(version) => claimed.get(&(op.key, version)).copied().or_else(|| {
+                        let candidates =
+                            untimed.get(&(op.key, value)).map_or(&[][..], Vec::as_slice);
+                        let others = candidates.iter().filter(|other| **other != id);
+                        let mut distinct: Vec<TxnId> = others.copied().collect();
+                        distinct.dedup();
+                        let one = (distinct.len() == 1).then(|| distinct[0]);
+                        times.extend(one.map(|one| (one, version)));
+                        one
+                    }),
+                };
                 seen.extend(writer.filter(|writer| *writer != id));
             }
+        }
+        for (id, time) in times {
+            self.history.txns[id as usize].commit_ts.get_or_insert(time);
         }
         seen
     }

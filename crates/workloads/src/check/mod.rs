@@ -77,12 +77,13 @@ pub fn check(input: impl BufRead, level: Level) -> Result<Report, Flaw> {
     }
     let mut edges = Edges::new(history.txns.len());
     lists::analyse(&mut history, &judges, level == Level::Snapshot, &mut edges, &mut findings);
-    let registers = registers::resolve(&history, &judges, &mut findings);
+    let registers =
+        registers::resolve(&history, &judges, level != Level::SessionGuarantees, &mut findings);
     registers::connect(&history, &registers, strict, &mut edges);
     registers::connect_claimed(&history, &registers, &mut edges);
     let open = registers::unclaimed(&history, &registers);
     if open > 0 {
-        try_orders(&history, &registers, level, open, &mut findings);
+        try_orders(&history, &registers, level, open, &edges, &mut findings);
     }
     match level {
         Level::Strict => {
@@ -118,13 +119,15 @@ fn try_orders(
     registers: &Registers,
     level: Level,
     open: usize,
+    edges: &Edges,
     findings: &mut Findings,
 ) {
     let strict = level == Level::Strict;
     let counts = |id: TxnId| strict || history.is_committed(id);
     let small =
         history.txns.len() <= search::MOST && matches!(level, Level::Strict | Level::Serializable);
-    match small.then(|| search::is_orderable(history, registers, &counts, strict)).flatten() {
+    match small.then(|| search::is_orderable(history, registers, &counts, strict, edges)).flatten()
+    {
         Some(true) => {}
         Some(false) => {
             let txns: Vec<TxnId> = (0..history.txns.len() as TxnId).collect();

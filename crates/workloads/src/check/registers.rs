@@ -6,7 +6,7 @@
 //! store claims commit times, they give an order for all, which is verified like any other: if it
 //! explains all reads without a cycle, it is a proof; if not, the claim is false.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::graph::{Edges, Kind};
 use super::lists::lead_to_all;
@@ -29,12 +29,16 @@ pub(super) type Registers = BTreeMap<u32, Register>;
 pub(super) fn resolve(
     history: &History,
     judges: &dyn Fn(&History, TxnId) -> bool,
+    repeatable: bool,
     findings: &mut Findings,
 ) -> Registers {
-    let (mut registers, writes) = collect_writes(history);
+    let (mut registers, writes) = collect_writes(history, findings);
+    // What each register was in the beginning, as far as anybody says.
+    let mut initial: HashMap<u32, Option<i64>> = HashMap::new();
     for reader in (0..history.txns.len() as TxnId).filter(|id| judges(history, *id)) {
         // What it has written itself, by key.
         let mut own: BTreeMap<u32, Option<i64>> = BTreeMap::new();
+        let mut first: BTreeMap<u32, Option<TxnId>> = BTreeMap::new();
         for op in history.ops_of(reader) {
             let (value, version) = match op.what {
                 What::Write(value) => {
@@ -55,7 +59,12 @@ pub(super) fn resolve(
                 }
                 continue;
             }
-            let writer = match writes.writer(history, op.key, value, version) {
+            let mut source = writes.writer(history, op.key, value, version);
+            if matches!(source, Source::Initial) && *initial.entry(op.key).or_insert(value) != value
+            {
+                source = Source::Nobody;
+            }
+            let writer = match source {
                 Source::Initial => None,
                 Source::Of(writer) => Some(writer),
                 Source::Nobody => {
@@ -73,6 +82,12 @@ pub(super) fn resolve(
                 && !judge_read(history, op.key, reader, writer, value, findings)
             {
                 continue;
+            }
+            if *first.entry(op.key).or_insert(writer) != writer && repeatable {
+                let kind =
+                    if history.is_committed(reader) { "G-single" } else { "non-opaque read" };
+                let why = format!("two versions of key {:?} were read", history.name(op.key));
+                findings.add(history, kind, &[reader], why);
             }
             let register = registers.entry(op.key).or_default();
             let readers = register.readers.entry(writer).or_default();
@@ -98,19 +113,30 @@ struct Writes {
     deleted: BTreeSet<u32>,
     /// By key and commit time: who, and what.
     by_time: HashMap<(u32, u64), (TxnId, Option<i64>)>,
+    /// What attempts of unknown outcome wrote, without a time.
+    untimed: HashSet<(u32, Option<i64>)>,
 }
 
-fn collect_writes(history: &History) -> (Registers, Writes) {
+fn collect_writes(history: &History, findings: &mut Findings) -> (Registers, Writes) {
     let mut registers = Registers::new();
-    let mut writes = Writes { deleted: BTreeSet::new(), by_time: HashMap::new() };
+    let mut writes =
+        Writes { deleted: BTreeSet::new(), by_time: HashMap::new(), untimed: HashSet::new() };
     for id in 0..history.txns.len() as TxnId {
         for op in history.ops_of(id) {
             let What::Write(value) = op.what else { continue };
             if value.is_none() {
                 writes.deleted.insert(op.key);
             }
-            if let Some(time) = history.txns[id as usize].commit_ts {
-                writes.by_time.insert((op.key, time), (id, value));
+            let txn = history.txns[id as usize];
+            if let Some(time) = txn.commit_ts {
+                let other = writes.by_time.insert((op.key, time), (id, value));
+                if let Some((other, _)) = other.filter(|(other, _)| *other != id) {
+                    let name = history.name(op.key);
+                    let why = format!("both claim to have written key {name:?} at {time}");
+                    findings.add(history, "false claim", &[other, id], why);
+                }
+            } else if txn.endless {
+                writes.untimed.insert((op.key, value));
             }
             if history.is_committed(id) {
                 let writers = &mut registers.entry(op.key).or_default().writers;
@@ -138,13 +164,27 @@ impl Writes {
         match (version, claimed) {
             (Some(0), _) => Source::Initial,
             (_, Some((writer, wrote))) if *wrote == value => Source::Of(*writer),
-            (_, None) if let Some(writer) = by_value => Source::Of(writer),
+            // It may have written that before it wrote something else.
+            (_, Some((writer, _))) if wrote_before(history, *writer, key, value) => {
+                Source::Of(*writer)
+            }
+            (_, None) if let Some(writer) = by_value => {
+                match history.txns[writer as usize].commit_ts {
+                    Some(time) if version.is_some_and(|version| version != time) => Source::Nobody,
+                    _ => Source::Of(writer),
+                }
+            }
+            (Some(_), None) if self.untimed.contains(&(key, value)) => Source::Unclear,
             (None, _) if value.is_none() && !self.deleted.contains(&key) => Source::Initial,
             (Some(_), _) => Source::Nobody,
             (None, _) if value.is_some() && known.is_none() => Source::Nobody,
             (None, _) => Source::Unclear,
         }
     }
+}
+
+fn wrote_before(history: &History, txn: TxnId, key: u32, value: Option<i64>) -> bool {
+    history.ops_of(txn).iter().any(|op| op.key == key && op.what == What::Write(value))
 }
 
 /// Whether a read may be: not of what was aborted, and not of what its writer wrote over.
@@ -158,6 +198,11 @@ fn judge_read(
 ) -> bool {
     let committed = history.is_committed(reader);
     let name = history.name(key);
+    if writer == reader {
+        let why = format!("a read of key {name:?} has what it wrote later");
+        findings.add(history, "internal", &[reader], why);
+        return false;
+    }
     let ids = (history.txns[reader as usize].id, history.txns[writer as usize].id);
     if history.txns[writer as usize].outcome == Outcome::Aborted {
         let kind = if committed { "G1a" } else { "non-opaque read" };
@@ -166,9 +211,16 @@ fn judge_read(
         findings.add(history, kind, &[writer, reader], why);
         return false;
     }
-    let mut writes = history.ops_of(writer).iter().rev();
-    let last = writes.find(|op| op.key == key && matches!(op.what, What::Write(_)));
-    if last.is_some_and(|op| op.what != What::Write(value)) {
+    let known = value.and_then(|value| history.writers.get(&(key, value)));
+    let last = match known.filter(|known| !known.ambiguous && known.txn == writer) {
+        Some(known) => known.last,
+        None => {
+            let mut writes = history.ops_of(writer).iter().rev();
+            let last = writes.find(|op| op.key == key && matches!(op.what, What::Write(_)));
+            last.is_none_or(|op| op.what == What::Write(value))
+        }
+    };
+    if !last {
         let kind = if committed { "G1b" } else { "non-opaque read" };
         let why =
             format!("attempt {} read what attempt {} wrote over in key {name:?}", ids.0, ids.1);
@@ -188,10 +240,9 @@ pub(super) fn connect(history: &History, registers: &Registers, strict: bool, ed
             // Who wrote over it.
             let over =
                 readers.iter().filter(|reader| register.writers.binary_search(reader).is_ok());
-            for over in over {
-                edges.add(*writer, Kind::Ww, *over);
-                readers.iter().for_each(|reader| edges.add(*reader, Kind::Rw, *over));
-            }
+            let over: Vec<TxnId> = over.copied().collect();
+            over.iter().for_each(|over| edges.add(*writer, Kind::Ww, *over));
+            lead_to_all(readers.iter().map(|reader| (*reader, Kind::Rw)), &over, edges);
         }
         if strict {
             connect_by_time(history, register, edges);
@@ -226,6 +277,15 @@ fn is_claimed(history: &History, register: &Register) -> bool {
     register.writers.iter().all(|writer| history.txns[*writer as usize].commit_ts.is_some())
 }
 
+/// Who has written a register at a time that the store claims, in that order.
+fn claimed(history: &History, register: &Register) -> Vec<TxnId> {
+    let time = |id: &TxnId| history.txns[*id as usize].commit_ts;
+    let mut order: Vec<TxnId> =
+        register.writers.iter().copied().filter(|id| time(id).is_some()).collect();
+    order.sort_unstable_by_key(|id| (time(id), *id));
+    order
+}
+
 /// The registers whose order nobody claims, and that several have written.
 pub(super) fn unclaimed(history: &History, registers: &Registers) -> usize {
     let open = |register: &&Register| register.writers.len() > 1 && !is_claimed(history, register);
@@ -234,9 +294,8 @@ pub(super) fn unclaimed(history: &History, registers: &Registers) -> usize {
 
 /// The edges of the order that the store claims.
 pub(super) fn connect_claimed(history: &History, registers: &Registers, edges: &mut Edges) {
-    for register in registers.values().filter(|register| is_claimed(history, register)) {
-        let mut order = register.writers.clone();
-        order.sort_unstable_by_key(|id| (history.txns[*id as usize].commit_ts, *id));
+    for register in registers.values() {
+        let order = claimed(history, register);
         for pair in order.windows(2) {
             edges.add(pair[0], Kind::Ww, pair[1]);
         }

@@ -54,6 +54,11 @@ impl Findings {
         }
     }
 
+    /// Whether the next of a kind would be told.
+    pub(super) fn tells(&self, kind: &str) -> bool {
+        self.found.get(kind).is_none_or(|found| *found < TOLD)
+    }
+
     pub(super) fn report(mut self, transactions: u64, level: Level) -> Report {
         self.anomalies.sort_by_key(|anomaly| (anomaly.kind.clone(), anomaly.transactions.len()));
         let verdict = if self.found.is_empty() { level.verdict() } else { "violation" };

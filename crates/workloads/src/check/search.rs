@@ -1,5 +1,6 @@
 //! Registers without claims, where a few attempts leave open who wrote first: all orders are tried.
 
+use super::graph::{Edges, Search};
 use super::load::{History, TxnId};
 use super::registers::Registers;
 
@@ -21,6 +22,9 @@ impl Order {
         if one == other || self.after[other as usize] >> one & 1 == 1 {
             return false;
         }
+        if self.after[one as usize] >> other & 1 == 1 {
+            return true;
+        }
         let reach = self.after[other as usize] | 1 << other;
         for (id, after) in self.after.iter_mut().enumerate() {
             if id == one as usize || *after >> one & 1 == 1 {
@@ -28,6 +32,19 @@ impl Order {
             }
         }
         true
+    }
+
+    /// Adds that one has written a key before another: so have read it those who read its version.
+    fn add_version(
+        &mut self,
+        registers: &Registers,
+        key: u32,
+        first: TxnId,
+        second: TxnId,
+    ) -> bool {
+        let readers = registers[&key].readers.get(&Some(first)).map_or(&[][..], Vec::as_slice);
+        let mut before = [first].into_iter().chain(readers.iter().copied());
+        before.all(|id| id == second || self.add(id, second))
     }
 }
 
@@ -37,8 +54,20 @@ pub(super) fn is_orderable(
     registers: &Registers,
     counts: &dyn Fn(TxnId) -> bool,
     strict: bool,
+    edges: &Edges,
 ) -> Option<bool> {
-    let mut order = Order { after: vec![0; history.txns.len()] };
+    // All that is known already: of lists, and of commit times that are claimed.
+    let (graph, mut search) = (edges.clone().into_graph(), Search::new(usize::MAX));
+    let attempts = history.txns.len() as u32;
+    let reach = |from: u32| {
+        let reached = graph.reach(from, attempts, &mut search);
+        reached.into_iter().fold(0, |all, to| all | 1 << to)
+    };
+    let mut order = Order { after: (0..attempts).map(reach).collect() };
+    if (0..attempts).any(|id| order.after[id as usize] >> id & 1 == 1) {
+        // A cycle already, which is told by its name.
+        return Some(true);
+    }
     let ids = || (0..history.txns.len() as TxnId).filter(|id| counts(*id));
     for one in ids().filter(|_| strict) {
         let txn = history.txns[one as usize];
@@ -65,8 +94,9 @@ pub(super) fn is_orderable(
             }
         }
     }
-    let pairs: Vec<_> = registers
-        .iter()
+    // Versions that nobody reads may come in any order.
+    let read = registers.iter().filter(|(_, register)| !register.readers.is_empty());
+    let pairs: Vec<_> = read
         .flat_map(|(key, register)| {
             let writers = &register.writers;
             (0..writers.len()).flat_map(move |at| {
@@ -75,29 +105,44 @@ pub(super) fn is_orderable(
         })
         .collect();
     let mut guesses = GUESSES;
-    guess(&order, &pairs, registers, &mut guesses)
+    guess(order, &pairs, registers, &mut guesses)
 }
 
+/// Goes through pairs of writers of a key. Where their order is known, what follows is added; where it is
+/// not, both are tried: as deep as there are pairs of attempts.
 fn guess(
-    order: &Order,
+    mut order: Order,
     pairs: &[(u32, TxnId, TxnId)],
     registers: &Registers,
     guesses: &mut u32,
 ) -> Option<bool> {
-    let Some(((key, one, other), rest)) = pairs.split_first() else { return Some(true) };
-    let mut open = false;
-    for (first, second) in [(*one, *other), (*other, *one)] {
-        *guesses = guesses.checked_sub(1)?;
-        let mut next = order.clone();
-        let readers = registers[key].readers.get(&Some(first)).map_or(&[][..], Vec::as_slice);
-        let before = [first].into_iter().chain(readers.iter().copied());
-        if before.filter(|id| *id != second).all(|id| next.add(id, second)) {
-            match guess(&next, rest, registers, guesses) {
+    for (at, (key, one, other)) in pairs.iter().enumerate() {
+        let known = |one: TxnId, other: TxnId| order.after[one as usize] >> other & 1 == 1;
+        let sure = match (known(*one, *other), known(*other, *one)) {
+            (true, _) => Some((*one, *other)),
+            (_, true) => Some((*other, *one)),
+            _ => None,
+        };
+        if let Some((first, second)) = sure {
+            if !order.add_version(registers, *key, first, second) {
+                return Some(false);
+            }
+            continue;
+        }
+        let mut open = false;
+        for (first, second) in [(*one, *other), (*other, *one)] {
+            *guesses = guesses.checked_sub(1)?;
+            let mut next = order.clone();
+            if !next.add_version(registers, *key, first, second) {
+                continue;
+            }
+            match guess(next, &pairs[at + 1..], registers, guesses) {
                 Some(true) => return Some(true),
                 Some(false) => {}
                 None => open = true,
             }
         }
+        return if open { None } else { Some(false) };
     }
-    if open { None } else { Some(false) }
+    Some(true)
 }

@@ -14,6 +14,13 @@ struct Reached {
     written: u64,
 }
 
+impl Reached {
+    fn join(&mut self, more: Reached) {
+        self.read = self.read.max(more.read);
+        self.written = self.written.max(more.written);
+    }
+}
+
 /// Checks every client.
 pub(super) fn find(history: &History, registers: &Registers, findings: &mut Findings) {
     let versions = register_reads(history, registers);
@@ -26,23 +33,40 @@ pub(super) fn find(history: &History, registers: &Registers, findings: &mut Find
     });
     let mut reached: HashMap<u32, Reached> = HashMap::new();
     let mut proc = None;
+    // Attempts of the client that had not ended when the latest began.
+    let mut open: Vec<(u64, BTreeMap<u32, Reached>)> = Vec::new();
     for id in order {
         let txn = history.txns[id as usize];
         if proc.replace(txn.proc) != Some(txn.proc) {
             reached.clear();
+            open.clear();
         }
+        open.retain(|(end, later)| {
+            let over = *end <= txn.begin;
+            if over {
+                later.iter().for_each(|(key, more)| reached.entry(*key).or_default().join(*more));
+            }
+            !over
+        });
         let mut later: BTreeMap<u32, Reached> = BTreeMap::new();
         for op in history.ops_of(id) {
             let before = reached.get(&op.key).copied().unwrap_or_default();
-            let next = later.entry(op.key).or_insert(before);
+            let next = later.entry(op.key).or_default();
+            let is_list = history.keys[op.key as usize].is_list == Some(true);
+            // Of several versions that were read, the earliest must not be too early.
+            let mut latest = None;
             let (version, reads) = match op.what {
                 What::List(length) => (u64::from(length), true),
+                What::Read(None, _) if is_list => (0, true),
                 What::Append(element) => {
                     let place = history.writers[&(op.key, element)].place;
                     (if place == 0 { u64::MAX } else { u64::from(place) }, false)
                 }
                 What::Read(..) => match versions.get(&(id, op.key)) {
-                    Some(version) => (*version, true),
+                    Some((first, last)) => {
+                        latest = Some(*last);
+                        (*first, true)
+                    }
                     None => continue,
                 },
                 What::Write(_) => match txn.commit_ts {
@@ -50,12 +74,12 @@ pub(super) fn find(history: &History, registers: &Registers, findings: &mut Find
                     None => continue,
                 },
             };
-            // What nobody saw has no place yet, and proves nothing.
-            let written = if before.written == u64::MAX { 0 } else { before.written };
+            // What nobody saw comes after all that was seen.
+            let written = before.written;
             let broken = match reads {
                 true if version < written => Some("read your writes"),
                 true if version < before.read => Some("monotonic reads"),
-                false if version <= written => Some("monotonic writes"),
+                false if version <= written && written != u64::MAX => Some("monotonic writes"),
                 false if version <= before.read => Some("writes follow reads"),
                 _ => None,
             };
@@ -69,18 +93,18 @@ pub(super) fn find(history: &History, registers: &Registers, findings: &mut Find
                 findings.add(history, kind, &[id], why);
             }
             if reads {
-                next.read = next.read.max(version);
-            } else if version != u64::MAX {
+                next.read = next.read.max(latest.unwrap_or(version));
+            } else {
                 next.written = next.written.max(version);
             }
         }
-        reached.extend(later);
+        open.push((txn.end, later));
     }
 }
 
-/// The version of each read of a register, by the claims of the store.
-fn register_reads(history: &History, registers: &Registers) -> HashMap<(TxnId, u32), u64> {
-    let mut versions = HashMap::new();
+/// The first and the last version of a register that an attempt read, by the claims of the store.
+fn register_reads(history: &History, registers: &Registers) -> HashMap<(TxnId, u32), (u64, u64)> {
+    let mut versions: HashMap<(TxnId, u32), (u64, u64)> = HashMap::new();
     for (key, register) in registers {
         for (writer, readers) in &register.readers {
             let version = match writer {
@@ -88,7 +112,10 @@ fn register_reads(history: &History, registers: &Registers) -> HashMap<(TxnId, u
                 Some(writer) => history.txns[*writer as usize].commit_ts,
             };
             let Some(version) = version else { continue };
-            versions.extend(readers.iter().map(|reader| ((*reader, *key), version)));
+            for reader in readers {
+                let known = versions.entry((*reader, *key)).or_insert((version, version));
+                *known = (known.0.min(version), known.1.max(version));
+            }
         }
     }
     versions

@@ -18,13 +18,14 @@ const PATIENCE: usize = 20_000_000;
 const NEAR: usize = 256;
 
 fn dependencies() -> Kinds {
-    Kinds::of(&[Kind::Ww, Kind::Wr, Kind::Rw])
+    Kinds::of(&[Kind::Ww, Kind::Wr, Kind::Rw, Kind::Turn])
 }
 
 /// Finds cycles that snapshot isolation forbids.
 pub(super) fn find(history: &History, edges: &Edges, findings: &mut Findings) {
     let mut more = in_turn(history, edges);
-    if tell(history, &layered(edges, &more, history.txns.len() as u32), findings) {
+    let search = &mut Search::new(PATIENCE);
+    if tell(history, &layered(edges, &more, history.txns.len() as u32), search, findings) {
         return;
     }
     // Appends that nobody saw came in some order. If there are few, all orders are tried.
@@ -35,13 +36,13 @@ pub(super) fn find(history: &History, edges: &Edges, findings: &mut Findings) {
         more.truncate(certain);
         more.extend(order.iter().map(|(one, other)| (*one, Kind::Ww, *other)));
         let graph = layered(edges, &more, history.txns.len() as u32);
-        if graph.components(0..graph.nodes() as u32, dependencies(), &|_| true).is_empty() {
+        if graph.components(0..graph.nodes() as u32, dependencies(), &|_| true, search).is_empty() {
             return;
         }
         last = Some(graph);
     }
     if let Some(graph) = last {
-        tell(history, &graph, findings);
+        tell(history, &graph, search, findings);
     }
 }
 
@@ -96,20 +97,22 @@ fn permutations(txns: &[TxnId], most: usize) -> Option<Vec<Vec<TxnId>>> {
 }
 
 /// Tells of each component the shortest cycle; whether there is one.
-fn tell(history: &History, graph: &Graph, findings: &mut Findings) -> bool {
+fn tell(history: &History, graph: &Graph, search: &mut Search, findings: &mut Findings) -> bool {
     let attempts = history.txns.len() as u32;
     let mut any = false;
     let all = dependencies();
-    for component in graph.components(0..graph.nodes() as u32, all, &|_| true) {
+    let mut left = PATIENCE;
+    for component in graph.components(0..graph.nodes() as u32, all, &|_| true, search) {
         let inside: BTreeSet<u32> = component.iter().copied().collect();
         let here = |node: u32| inside.contains(&node);
-        let mut search = Search::new(PATIENCE);
         let mut best: Option<Cycle> = None;
         for start in component.iter().copied().filter(|node| node / 2 < attempts && node % 2 == 0) {
             for (kind, next) in graph.edges_of(start).filter(|(_, next)| here(*next)) {
-                let Some(way) = graph.shortest_way(next, start, all, &here, &mut search) else {
-                    continue;
-                };
+                // The first way of all is always looked for: there is one.
+                search.patience = if best.is_none() { PATIENCE } else { left };
+                let way = graph.shortest_way(next, start, all, &here, search);
+                left = left.saturating_sub(search.looked_at());
+                let Some(way) = way else { continue };
                 let steps = [(start, kind)].into_iter().chain(way);
                 let cycle: Cycle = steps
                     .map(|(node, kind)| (node / 2, kind))
@@ -124,8 +127,10 @@ fn tell(history: &History, graph: &Graph, findings: &mut Findings) -> bool {
             }
         }
         let Some(cycle) = best else { continue };
-        let overs = cycle.iter().filter(|(_, kind)| *kind == Kind::Rw).count();
-        let kind = if overs > 1 { "G-nonadjacent" } else { name(history, &cycle) };
+        let over = |kind| matches!(kind, Kind::Rw | Kind::Turn);
+        let overs = cycle.iter().filter(|(_, kind)| over(*kind)).count();
+        let name = name(history, &cycle);
+        let kind = if overs > 1 && name != "lost update" { "G-nonadjacent" } else { name };
         let txns: Vec<TxnId> = cycle.iter().map(|(txn, _)| *txn).collect();
         findings.add(history, kind, &txns, explain(history, &cycle));
         any = true;
@@ -157,7 +162,7 @@ fn in_turn(history: &History, edges: &Edges) -> Vec<(u32, Kind, u32)> {
             } else if node != reader
                 && !written[node as usize].is_disjoint(&written[reader as usize])
             {
-                found.push((reader, Kind::Ww, node));
+                found.push((reader, Kind::Turn, node));
             }
         }
     }
@@ -169,12 +174,12 @@ fn layered(edges: &Edges, more: &[(u32, Kind, u32)], attempts: u32) -> Graph {
     for (from, kind, to) in edges.iter().chain(more.iter().copied()) {
         let to_attempt = to < attempts;
         match kind {
-            Kind::Ww | Kind::Wr if to_attempt => {
+            Kind::Ww | Kind::Wr | Kind::Turn if to_attempt => {
                 layers.add(2 * from, kind, 2 * to);
                 layers.add(2 * from, kind, 2 * to + 1);
             }
             // A node between says in which way it was reached.
-            Kind::Ww | Kind::Wr => layers.add(2 * from, kind, 2 * to + 1),
+            Kind::Ww | Kind::Wr | Kind::Turn => layers.add(2 * from, kind, 2 * to + 1),
             Kind::Rw => layers.add(2 * from + 1, kind, 2 * to),
             Kind::Link if to_attempt => {
                 layers.add(2 * from, kind, 2 * to);

@@ -52,21 +52,27 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
         let mut session = shared.engine.session(&self.worker);
         let mut arrival = shared.begin;
         loop {
+            arrival = match shared.plan.rate {
+                Some(rate) => self.next_arrival(arrival, rate),
+                None => self.worker.now(),
+            };
+            // All that arrived in time is served, however late that is: who waits longest counts, too.
             if let Until::Time(span) = shared.plan.until
-                && self.worker.now().max(arrival) - shared.begin >= span
+                && arrival - shared.begin >= span
             {
                 return Ok(());
             }
-            if let Some(rate) = shared.plan.rate {
-                arrival = self.next_arrival(arrival, rate);
+            if shared.plan.rate.is_some() {
                 self.worker.sleep_until(arrival).await;
-            } else {
-                arrival = self.worker.now();
             }
             if !shared.control.next(&shared.plan) {
                 return Ok(());
             }
-            self.transact(&mut session, arrival).await?;
+            if let Err(broken) = self.transact(&mut session, arrival).await {
+                // Nobody goes on when one cannot.
+                shared.control.stop.store(true, Ordering::Relaxed);
+                return Err(broken);
+            }
         }
     }
 
@@ -91,16 +97,18 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
                 Ok((_, time)) => (Outcome::Committed, *time),
                 Err((Failure::Unknown, _)) => (Outcome::Unknown, None),
                 Err((Failure::Conflict, _)) => (Outcome::Aborted, None),
-                Err((broken, _)) => return Err(broken.clone()),
+                Err(_) => (Outcome::Unknown, None),
             };
+            let ended = end;
             let (begin, end) = (begin.0, end.0);
             self.log.end(&Ended { id, proc: self.number, begin, end, outcome, commit_ts });
             let effect = match result {
+                Err((Failure::Broken(why), _)) => return Err(Failure::Broken(why)),
                 Ok((effect, _)) | Err((_, effect)) => effect,
             };
             shared.workload.book(&input, effect, outcome);
-            self.count(kind, outcome, arrival, tries);
-            if outcome != Outcome::Aborted {
+            self.count(kind, outcome, arrival, ended, tries);
+            if outcome != Outcome::Aborted || shared.control.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
             let most = (1000u64 << tries.min(10)).min(LONGEST_BACKOFF);
@@ -123,8 +131,7 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
         Ok((effect, time))
     }
 
-    fn count(&self, kind: usize, outcome: Outcome, arrival: Time, tries: u32) {
-        let now = self.worker.now();
+    fn count(&self, kind: usize, outcome: Outcome, arrival: Time, now: Time, tries: u32) {
         let shared = &self.shared;
         let mut tally = shared.tally.borrow_mut();
         if outcome == Outcome::Committed {

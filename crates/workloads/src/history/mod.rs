@@ -63,8 +63,7 @@ pub struct Op<'a> {
     /// To which key.
     #[serde(borrow)]
     pub k: Cow<'a, str>,
-    /// What it read or wrote.
-    #[serde(default)]
+    /// What it read or wrote; `null` for nothing.
     pub v: Value,
     /// Which version it read: the commit time of its writer, for values that are not unique.
     #[serde(default)]

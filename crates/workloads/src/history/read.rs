@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
@@ -27,7 +27,7 @@ pub struct Lines<R> {
 }
 
 /// No line of a history is longer.
-const MAX_LINE: usize = 256 << 20;
+const MAX_LINE: u64 = 256 << 20;
 
 impl<R: BufRead> Lines<R> {
     /// Reads from there.
@@ -52,13 +52,17 @@ impl<R: BufRead> Lines<R> {
         loop {
             self.line += 1;
             self.text.clear();
-            let read = self.input.read_until(b'\n', &mut self.text);
+            let mut bounded = (&mut self.input).take(MAX_LINE + 1);
+            let read = bounded.read_until(b'\n', &mut self.text);
             let bytes = read.map_err(|e| self.flaw(format!("could not be read: {e}")))?;
             if bytes == 0 {
                 break;
             }
-            if bytes > MAX_LINE {
+            if bytes as u64 > MAX_LINE {
                 return Err(self.flaw("is longer than any attempt"));
+            }
+            if self.text[0] != b'{' {
+                return Err(self.flaw("is not an attempt of a history: expected an object"));
             }
             let attempt: Attempt<'_> = serde_json::from_slice(&self.text).map_err(|error| {
                 let whole = self.text.ends_with(b"\n");
@@ -165,6 +169,8 @@ mod tests {
         assert!(why(&GOOD.replace("\"end\":4", "\"end\":0")).contains("ends before it begins"));
         assert!(why(&GOOD.replace("committed", "perhaps")).contains("is not an attempt"));
         assert!(why(&GOOD.replace("\"v\":9", "\"v\":[9]")).contains("one value is written"));
+        assert!(why(&GOOD.replace(",\"v\":9", "")).contains("missing field `v`"));
+        assert!(why("[1,1,1,2,\"committed\",[]]\n").contains("expected an object"));
         assert!(why(&GOOD.replace("[1,4]", "[1,4.5]")).contains("is not an attempt"));
         assert!(why(&GOOD.replace("[1,4]", "18446744073709551615")).contains("too large"));
     }
