@@ -52,11 +52,7 @@ pub(super) fn resolve(
                 continue;
             }
             if let Some(mine) = own.get(&op.key) {
-                if *mine != value {
-                    let name = history.name(op.key);
-                    let why = format!("a read of key {name:?} is not its own write");
-                    findings.add(history, "internal", &[reader], why);
-                }
+                judge_own(history, op.key, reader, *mine == value, findings);
                 continue;
             }
             let mut source = writes.writer(history, op.key, value, version);
@@ -97,6 +93,13 @@ pub(super) fn resolve(
         }
     }
     registers
+}
+
+fn judge_own(history: &History, key: u32, reader: TxnId, same: bool, findings: &mut Findings) {
+    if !same {
+        let why = format!("a read of key {:?} is not its own write", history.name(key));
+        findings.add(history, "internal", &[reader], why);
+    }
 }
 
 /// Where a version comes from.

@@ -134,9 +134,8 @@ pub struct Team<'a, E, W> {
 /// The coordinators of a thread, at work.
 pub struct Running {
     tasks: Vec<farside_fabric::runtime::Task<Result<(), Failure>>>,
-    tally: Box<dyn FnOnce(Duration) -> Tally>,
+    tally: Box<dyn FnOnce(Time) -> Tally>,
     worker: Worker,
-    begin: Time,
 }
 
 impl<E, W> Team<'_, E, W>
@@ -161,12 +160,12 @@ where
             worker.spawn(Coordinator::new(&shared, worker, number, log).run())
         };
         let tasks = (0..self.plan.coordinators).map(start).collect();
-        let tally = Box::new(move |span: Duration| {
+        let tally = Box::new(move |end: Time| {
             let mut tally = shared.tally.borrow().clone();
-            tally.seconds = span.saturating_sub(shared.plan.warmup).as_secs_f64();
+            (tally.from, tally.to) = ((shared.begin + shared.plan.warmup).0, end.0);
             tally
         });
-        Running { tasks, tally, worker: worker.clone(), begin }
+        Running { tasks, tally, worker: worker.clone() }
     }
 }
 
@@ -176,8 +175,7 @@ impl Running {
         for task in self.tasks {
             task.await?;
         }
-        let span = self.worker.now() - self.begin;
-        Ok((self.tally)(span))
+        Ok((self.tally)(self.worker.now()))
     }
 }
 

@@ -22,8 +22,9 @@ pub struct KindTally {
 pub struct Tally {
     /// Each kind.
     pub kinds: Vec<KindTally>,
-    /// How long was counted.
-    pub seconds: f64,
+    /// From when to when was counted, over all threads.
+    pub(super) from: u64,
+    pub(super) to: u64,
     /// The most attempts that one transaction took.
     pub most_tries: u32,
     /// Transactions that ended while it was not counted yet.
@@ -47,7 +48,7 @@ impl Tally {
             latencies: histogram(),
         };
         let kinds = names.iter().map(kind).collect();
-        Tally { kinds, seconds: 0.0, most_tries: 0, uncounted: 0 }
+        Tally { kinds, from: u64::MAX, to: 0, most_tries: 0, uncounted: 0 }
     }
 
     /// Of all threads together; `None` if there are none.
@@ -66,9 +67,15 @@ impl Tally {
             kind.unknown += more.unknown;
             kind.latencies.add(&more.latencies).expect("the same bounds");
         }
-        self.seconds = self.seconds.max(other.seconds);
+        self.from = self.from.min(other.from);
+        self.to = self.to.max(other.to);
         self.most_tries = self.most_tries.max(other.most_tries);
         self.uncounted += other.uncounted;
+    }
+
+    /// How long was counted: from the first begin of any thread to the last end.
+    pub fn seconds(&self) -> f64 {
+        self.to.saturating_sub(self.from) as f64 / 1e9
     }
 
     /// The latencies of all kinds.
