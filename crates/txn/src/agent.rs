@@ -11,7 +11,7 @@ use farside_pool::{Addr, Config, RegionId, Replica, Seat};
 use crate::clock::Clock;
 use crate::ring::Ring;
 use crate::words::{Lock, OWNERS};
-use crate::{Trap, Txn, TxnError, horizon};
+use crate::{Target, Trap, Txn, TxnError, horizon};
 
 /// Where in the pool a session finds what is not an object.
 #[derive(Clone, Debug)]
@@ -88,6 +88,18 @@ impl Agent {
     pub fn begin(self: &Rc<Self>) -> Result<Txn, TxnError> {
         let permit = self.seat.permit(self.worker.now()).ok_or(TxnError::NotNow)?;
         Ok(Txn::new(Rc::clone(self), permit))
+    }
+
+    /// Writes an object as it is to be in the beginning, before anybody uses it.
+    pub async fn load(&self, target: Target, words: &[u64]) -> Result<(), TxnError> {
+        let permit = self.seat.permit(self.worker.now()).ok_or(TxnError::NotNow)?;
+        let mut round = self.worker.round();
+        for replica in self.replicas(permit.config(), target.addr)? {
+            let at = replica.base + target.addr.offset();
+            round.to(self.queue(replica.node)?).write(at, words);
+        }
+        round.ring().await?;
+        Ok(())
     }
 
     /// What its verbs were, by phases.

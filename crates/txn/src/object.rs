@@ -5,7 +5,7 @@
 //! | 0 | lock: 0, or who holds it and since when |
 //! | 8 | ts: the commit time of the body |
 //! | 16 | prev: the record with the version before, as an offset of the region; 0: none |
-//! | 24 | meta: length of the body in bytes (32 bits), flags |
+//! | 24 | meta: length of the body in bytes (32 bits), whether there is one (bit 32) |
 //! | 32 | checksum over ts, prev, meta and body |
 //! | 40… | body, in whole words |
 //!
@@ -25,8 +25,8 @@ const HEAD_WORDS: usize = 4;
 
 const _: () = assert!(TS as usize + HEAD_WORDS * 8 == BODY as usize && LOCK == 0);
 
-/// The body is that of an object that is not there.
-const ABSENT: u64 = 1 << 32;
+/// There is something: without this flag an object was taken away, or never was.
+const PRESENT: u64 = 1 << 32;
 
 /// An object: where it is, and for how much there is room.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -64,17 +64,16 @@ pub struct Version {
 impl Version {
     /// A body to be written.
     pub(crate) fn of(body: Option<&[u8]>) -> Self {
-        let mut version = Version { meta: ABSENT, ..Version::default() };
-        if let Some(body) = body {
-            version.meta = body.len() as u64;
-            version.words = words(body);
-        }
-        version
+        body.map_or_else(Version::default, |body| Version {
+            meta: body.len() as u64 | PRESENT,
+            words: words(body),
+            ..Version::default()
+        })
     }
 
     /// Whether there is something.
     pub fn is_present(&self) -> bool {
-        self.ts != 0 && self.meta & ABSENT == 0
+        self.meta & PRESENT != 0
     }
 
     /// Its bytes; `None` if there are none.

@@ -1,14 +1,17 @@
 //! A workload in the simulator: run with a seed, its history checked, its invariants, too.
 
 use std::io::{self, Write};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use farside_fabric::Worker;
 use farside_sim::{Faults, Profile, Sim};
+use farside_txn::Trap;
 
 use crate::check::{Level, Report, check};
 use crate::driver::{Control, Plan, Running, Tally, Team, Until};
-use crate::engine::{Engine, Failure, Flaw, Reference};
+use crate::engine::{Arrays, Engine, Failure, Flaw, Reference};
 use crate::history::Sink;
 use crate::load::Workload;
 
@@ -45,6 +48,20 @@ impl Write for Page {
 /// What a step of the reference engine takes.
 const STEP: Duration = Duration::from_micros(2);
 
+/// How transactions are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// The reference engine, sound or broken.
+    Reference(Option<Flaw>),
+    /// The default protocol on arrays, with so many copies; perhaps without one of its rules.
+    Farside {
+        /// Copies of each region.
+        copies: usize,
+        /// The rule that is left out.
+        trap: Option<Trap>,
+    },
+}
+
 /// Runs so many transactions of a workload on the reference engine, sound or broken.
 pub fn run<W: Workload + Send + 'static>(
     workload: W,
@@ -52,13 +69,40 @@ pub fn run<W: Workload + Send + 'static>(
     flaw: Option<Flaw>,
     level: Level,
 ) -> Result<Outcome, Failure> {
+    run_on(workload, plan, Protocol::Reference(flaw), Faults::none(), level)
+}
+
+/// Runs so many transactions of a workload under faults.
+pub fn run_on<W: Workload + Send + 'static>(
+    workload: W,
+    plan: &Plan,
+    protocol: Protocol,
+    faults: Faults,
+    level: Level,
+) -> Result<Outcome, Failure> {
     let profile = Profile::named("connectx-5").expect("a profile of the table");
-    let sim = Sim::new(profile, plan.seed, Faults::none());
-    let engine = Reference::new(flaw).with_pause(STEP);
+    let sim = Rc::new(Sim::new(profile, plan.seed, faults));
     let page = Page::default();
     let sink = Sink::to(page.clone());
     let workload = Arc::new(workload);
-    let tally = simulate(&sim, &engine, &workload, plan, Some(&sink));
+    let tally = match protocol {
+        Protocol::Reference(flaw) => {
+            let engine = Reference::new(flaw).with_pause(STEP);
+            let process = sim.add_process();
+            let thread = |_| sim.add_thread(process);
+            simulate(&thread, &engine, &workload, plan, Some(&sink))
+        }
+        Protocol::Farside { copies, trap } => {
+            let engine = Arrays::new(&sim, copies, trap);
+            let thread = |number| engine.add_machine(number as u64).1;
+            simulate(&thread, &engine, &workload, plan, Some(&sink))
+        }
+    };
+    if let Err(failure) = tally {
+        // Coordinators that were left behind keep the sink open.
+        drop(sim);
+        return Err(failure);
+    }
     let broken = |error: io::Error| Failure::Broken(error.to_string());
     sink.finish().map_err(broken)?;
     let history = std::mem::take(&mut *page.0.lock().unwrap_or_else(PoisonError::into_inner));
@@ -71,9 +115,9 @@ pub fn run<W: Workload + Send + 'static>(
     Ok(Outcome { tally, report, invariants, digest, history })
 }
 
-/// Runs a workload on simulated threads, and checks its invariants.
+/// Runs a workload on simulated threads, which are made one by one, and checks its invariants.
 pub fn simulate<E, W>(
-    sim: &Sim,
+    thread: &dyn Fn(usize) -> Worker,
     engine: &E,
     workload: &Arc<W>,
     plan: &Plan,
@@ -83,14 +127,14 @@ where
     E: Engine + Clone + 'static,
     W: Workload + Send + 'static,
 {
-    let process = sim.add_process();
-    let clock = sim.add_thread(process);
+    let clock = thread(plan.threads);
+    engine.create(&workload.tables())?;
     clock.block_on(workload.setup(engine, &clock))?;
     let control = Arc::new(Control::default());
     control.begin(plan);
     let team = Team { engine, workload, plan, control: &control, sink };
     let running: Vec<Running> =
-        (0..plan.threads).map(|thread| team.start(&sim.add_thread(process), thread)).collect();
+        (0..plan.threads).map(|number| team.start(&thread(number), number)).collect();
     clock.block_on(async {
         let mut tallies = Vec::new();
         for thread in running {

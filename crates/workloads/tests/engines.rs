@@ -3,7 +3,7 @@
 use farside_fabric::Worker;
 use farside_fabric::runtime::Random;
 use farside_workloads::check::Level;
-use farside_workloads::engine::{Engine, Failure, Flaw, Session, Table, Transaction};
+use farside_workloads::engine::{Engine, Failure, Flaw, Session, Table, TableShape, Transaction};
 use farside_workloads::history::Outcome;
 use farside_workloads::load::{Effect, Kind, ListAppend, Shape, Tx, Visit, Workload};
 use farside_workloads::trial::{self, plan};
@@ -22,6 +22,10 @@ impl Workload for Pairs {
 
     fn kinds(&self) -> &'static [&'static str] {
         &["come or go"]
+    }
+
+    fn tables(&self) -> Vec<TableShape> {
+        vec![TableShape { table: PAIRS, keys: 16, value_bytes: 8 }]
     }
 
     async fn setup<E: Engine>(&self, _: &E, _: &Worker) -> Result<(), Failure> {

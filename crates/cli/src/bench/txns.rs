@@ -84,7 +84,9 @@ impl Visit for Run<'_> {
         if let Some(profile) = args.fabric.profile() {
             let sim = Sim::new(profile, args.seed, Faults::none());
             let engine = Reference::new(None).with_pause(STEP);
-            let (tally, invariants) = simulate(&sim, &engine, &workload, &plan, self.sink)?;
+            let process = sim.add_process();
+            let thread = |_| sim.add_thread(process);
+            let (tally, invariants) = simulate(&thread, &engine, &workload, &plan, self.sink)?;
             let counted = tally.committed();
             return Ok(Found { tally, invariants, counted });
         }

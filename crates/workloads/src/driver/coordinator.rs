@@ -89,18 +89,16 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
         let shared = Rc::clone(&self.shared);
         let (kind, input) = shared.workload.draw(&mut self.random);
         for tries in 0..MOST_TRIES {
-            let begin = self.worker.now();
+            let begin = shared.engine.now(&self.worker);
             let id = shared.control.attempts.fetch_add(1, Ordering::Relaxed) + 1;
             let result = self.attempt(session, &input).await;
-            let end = self.worker.now();
+            let (ended, end) = (self.worker.now(), shared.engine.now(&self.worker));
             let (outcome, commit_ts) = match &result {
                 Ok((_, time)) => (Outcome::Committed, *time),
                 Err((Failure::Unknown, _)) => (Outcome::Unknown, None),
                 Err((Failure::Conflict, _)) => (Outcome::Aborted, None),
                 Err(_) => (Outcome::Unknown, None),
             };
-            let ended = end;
-            let (begin, end) = (begin.0, end.0);
             self.log.end(&Ended { id, proc: self.number, begin, end, outcome, commit_ts });
             let effect = match result {
                 Err((Failure::Broken(why), _)) => return Err(Failure::Broken(why)),

@@ -95,7 +95,7 @@ pub fn run<E, W>(
     sink: Option<&Sink>,
 ) -> Result<Tally, Failure>
 where
-    E: Engine + Clone + Send + 'static,
+    E: Engine + Clone + Send + Sync + 'static,
     W: Workload + Send + 'static,
 {
     control.begin(plan);

@@ -3,8 +3,10 @@
 //! The reference engine and the real one are both behind this, so that whatever judges the one judges the
 //! other.
 
+mod arrays;
 mod reference;
 
+pub use arrays::Arrays;
 pub use reference::{Flaw, Reference};
 
 use std::future::Future;
@@ -14,6 +16,17 @@ use farside_fabric::Worker;
 /// A table, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Table(pub u16);
+
+/// How large a table may become.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TableShape {
+    /// Which.
+    pub table: Table,
+    /// Its keys are below this.
+    pub keys: u64,
+    /// Its values are not longer.
+    pub value_bytes: usize,
+}
 
 /// Which row to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,9 +106,19 @@ pub enum Failure {
 }
 
 /// A store.
-pub trait Engine: Sync {
+pub trait Engine {
     /// What a coordinator works with.
     type Session: Session;
+
+    /// Makes room for tables, before anything is loaded.
+    fn create(&self, _tables: &[TableShape]) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// The time of histories, in nanoseconds: one clock for all threads.
+    fn now(&self, worker: &Worker) -> u64 {
+        worker.now().0
+    }
 
     /// A coordinator's session, on a thread.
     fn session(&self, worker: &Worker) -> Self::Session;

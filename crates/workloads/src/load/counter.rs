@@ -6,7 +6,7 @@ use farside_fabric::Worker;
 use farside_fabric::runtime::Random;
 
 use super::{Effect, Tx, Workload, number, visit};
-use crate::engine::{Engine, Failure, Session, Table, Transaction};
+use crate::engine::{Engine, Failure, Session, Table, TableShape, Transaction};
 use crate::history::Outcome;
 
 const COUNTERS: Table = Table(1);
@@ -30,6 +30,11 @@ impl Workload for Counter {
 
     fn kinds(&self) -> &'static [&'static str] {
         &["increment"]
+    }
+
+    fn tables(&self) -> Vec<TableShape> {
+        let keys = self.added.len() as u64;
+        vec![TableShape { table: COUNTERS, keys, value_bytes: 8 }]
     }
 
     async fn setup<E: Engine>(&self, engine: &E, worker: &Worker) -> Result<(), Failure> {

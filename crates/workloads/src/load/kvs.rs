@@ -4,7 +4,7 @@ use farside_fabric::Worker;
 use farside_fabric::runtime::Random;
 
 use super::{Effect, Tx, Workload, Zipf, visit};
-use crate::engine::{Engine, Failure, Session, Table, Transaction, Want};
+use crate::engine::{Engine, Failure, Session, Table, TableShape, Transaction, Want};
 use crate::history::Outcome;
 
 const STORE: Table = Table(3);
@@ -48,6 +48,10 @@ impl Workload for Kvs {
 
     fn kinds(&self) -> &'static [&'static str] {
         &["read-only", "read-write"]
+    }
+
+    fn tables(&self) -> Vec<TableShape> {
+        vec![TableShape { table: STORE, keys: self.keys, value_bytes: self.value_bytes }]
     }
 
     async fn setup<E: Engine>(&self, engine: &E, worker: &Worker) -> Result<(), Failure> {

@@ -9,13 +9,16 @@ use farside_fabric::runtime::Random;
 
 use super::tx::elements;
 use super::{Books, Effect, Tx, Workload, visit};
-use crate::engine::{Engine, Failure, Session, Table, Transaction};
+use crate::engine::{Engine, Failure, Session, Table, TableShape, Transaction};
 use crate::history::Outcome;
 
 const LISTS: Table = Table(4);
 
 /// A list is left alone after about so many appends.
 const LENGTH: u64 = 32;
+
+/// Lists that engines with a fixed room must have room for.
+const MOST_LISTS: u64 = 4096;
 
 /// The workload.
 #[derive(Debug)]
@@ -49,6 +52,11 @@ impl Workload for ListAppend {
 
     fn kinds(&self) -> &'static [&'static str] {
         &["read-only", "append"]
+    }
+
+    fn tables(&self) -> Vec<TableShape> {
+        // Some lists grow longer than others before they are left alone.
+        vec![TableShape { table: LISTS, keys: MOST_LISTS, value_bytes: 8 * 6 * LENGTH as usize }]
     }
 
     async fn setup<E: Engine>(&self, _: &E, _: &Worker) -> Result<(), Failure> {

@@ -25,7 +25,7 @@ use std::future::Future;
 use farside_fabric::Worker;
 use farside_fabric::runtime::Random;
 
-use crate::engine::{Engine, Failure, Session, Transaction};
+use crate::engine::{Engine, Failure, Session, TableShape, Transaction};
 use crate::history::{Outcome, Recorder};
 
 /// What a committed transaction has changed, for the books.
@@ -44,6 +44,9 @@ pub trait Workload: Sync {
 
     /// The names of its kinds of transactions.
     fn kinds(&self) -> &'static [&'static str];
+
+    /// The tables that it needs.
+    fn tables(&self) -> Vec<TableShape>;
 
     /// Loads what there is in the beginning.
     fn setup<E: Engine>(

@@ -4,7 +4,7 @@ use farside_fabric::Worker;
 use farside_fabric::runtime::Random;
 
 use super::{Books, Effect, Hot, Mix, Tx, Workload, number, visit};
-use crate::engine::{Engine, Failure, Rows, Session, Table, Transaction};
+use crate::engine::{Engine, Failure, Rows, Session, Table, TableShape, Transaction};
 use crate::history::Outcome;
 
 const SAVINGS: Table = Table(10);
@@ -79,6 +79,11 @@ impl Workload for SmallBank {
             "transact-savings",
             "write-check",
         ]
+    }
+
+    fn tables(&self) -> Vec<TableShape> {
+        let shape = |table| TableShape { table, keys: self.accounts, value_bytes: 16 };
+        [SAVINGS, CHECKING].map(shape).to_vec()
     }
 
     async fn setup<E: Engine>(&self, engine: &E, worker: &Worker) -> Result<(), Failure> {

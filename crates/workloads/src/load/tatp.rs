@@ -8,7 +8,7 @@ use farside_fabric::Worker;
 use farside_fabric::runtime::Random;
 
 use super::{Books, Effect, Mix, Tx, Workload, visit};
-use crate::engine::{Engine, Failure, Session, Table, Transaction};
+use crate::engine::{Engine, Failure, Session, Table, TableShape, Transaction};
 use crate::history::Outcome;
 
 const SUBSCRIBER: Table = Table(20);
@@ -113,6 +113,15 @@ impl Workload for Tatp {
             "insert-call-forwarding",
             "delete-call-forwarding",
         ]
+    }
+
+    fn tables(&self) -> Vec<TableShape> {
+        let shape = |(table, rows, value_bytes)| {
+            let keys = self.subscribers * rows;
+            TableShape { table, keys, value_bytes }
+        };
+        let facilities = [(ACCESS_INFO, 4, 16), (SPECIAL_FACILITY, 4, 16), (CALL_FORWARDING, 12, 16)];
+        [(SUBSCRIBER, 1, 40), (NUMBER, 1, 8)].into_iter().chain(facilities).map(shape).collect()
     }
 
     async fn setup<E: Engine>(&self, engine: &E, worker: &Worker) -> Result<(), Failure> {

@@ -4,7 +4,7 @@ use farside_fabric::Worker;
 use farside_fabric::runtime::Random;
 
 use super::{Books, Effect, Hot, Tx, Workload, number, visit};
-use crate::engine::{Engine, Failure, Session, Table, Transaction};
+use crate::engine::{Engine, Failure, Session, Table, TableShape, Transaction};
 use crate::history::Outcome;
 
 const ACCOUNTS: Table = Table(2);
@@ -31,6 +31,10 @@ impl Workload for Transfer {
 
     fn kinds(&self) -> &'static [&'static str] {
         &["transfer"]
+    }
+
+    fn tables(&self) -> Vec<TableShape> {
+        vec![TableShape { table: ACCOUNTS, keys: self.count, value_bytes: 8 }]
     }
 
     async fn setup<E: Engine>(&self, engine: &E, worker: &Worker) -> Result<(), Failure> {
