@@ -39,6 +39,8 @@ pub struct Agent {
     /// How many read each snapshot.
     snapshots: RefCell<BTreeMap<u64, u32>>,
     pub(crate) horizon: Cell<u64>,
+    /// Others know which snapshots are read here.
+    pub(crate) told: Cell<bool>,
     pub(crate) tally: Tally,
     trap: Cell<Option<Trap>>,
 }
@@ -77,6 +79,7 @@ impl Agent {
             rings,
             snapshots: RefCell::default(),
             horizon: Cell::new(0),
+            told: Cell::new(false),
             tally: Tally::default(),
             trap: Cell::new(None),
         });
@@ -166,8 +169,18 @@ impl Agent {
         Lock::new(self.owner, tick)
     }
 
-    /// A snapshot is read from now on.
-    pub(crate) fn enter(&self, snapshot: u64) {
+    /// A snapshot to be read from now on. Before the first, others must know of this thread: its word on the
+    /// board may take long to get there, and meanwhile they would not keep what it reads.
+    pub(crate) async fn enter(self: &Rc<Self>) -> Result<u64, TxnError> {
+        if !self.told.get() && !self.has(Trap::UntoldReader) {
+            horizon::look(self).await?;
+        }
+        let snapshot = self.upper();
+        self.count(snapshot);
+        Ok(snapshot)
+    }
+
+    fn count(&self, snapshot: u64) {
         *self.snapshots.borrow_mut().entry(snapshot).or_default() += 1;
     }
 

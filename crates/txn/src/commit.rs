@@ -2,7 +2,6 @@
 //! the locks are given back.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use farside_fabric::probe;
 use farside_pool::Replica;
@@ -12,9 +11,6 @@ use crate::record::{self, Record};
 use crate::ring::Released;
 use crate::txn::Txn;
 use crate::{INSTALL, Trap, TxnError, VALIDATE, Why, horizon};
-
-/// How long to wait for room in the record ring.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What goes to one replica for one object: a record, and then the object from `ts` on.
 struct Write {
@@ -52,7 +48,8 @@ impl Txn {
             self.validate().await?;
         }
         let released = Released::default();
-        let writes = self.prepare(time, &released).await?;
+        let prepared = self.prepare(time, &released).await;
+        let writes = prepared.inspect_err(|_| released.set(true))?;
         self.install(&writes).await?;
         if !self.agent.has(Trap::NoUncertaintyWait) {
             self.agent.wait_past(time).await;
@@ -125,26 +122,23 @@ impl Txn {
         Ok(writes)
     }
 
-    /// A place for a record; waits until old ones are needed by nobody.
+    /// A place for a record. If there is none, the transaction gives way: whoever reads the snapshot that
+    /// keeps old records may be waiting for one of its locks.
     async fn take_slot(&self, at: usize, time: u64, released: &Released) -> Result<u64, TxnError> {
         let target = self.entries[at].target;
         let (region, bytes) = (target.addr.region(), record::bytes(target.room));
-        let start = self.agent.worker.now();
-        for tries in 0u32.. {
+        for tries in 0..2 {
             let taken = self.agent.with_ring(region, |ring| {
                 ring.is_large_enough(bytes).then(|| ring.take(bytes, time, released))
             })?;
             match taken {
                 None => return Err(TxnError::Refused("an object is larger than the ring".into())),
                 Some(Some(place)) => return Ok(place),
-                Some(None) if self.agent.worker.now() - start > PATIENCE => break,
-                Some(None) => {
-                    probe!("a transaction waits for room in the record ring");
-                    horizon::look(&self.agent).await?;
-                    self.agent.worker.sleep(Duration::from_nanos(500 << tries.min(8))).await;
-                }
+                Some(None) if tries == 0 => horizon::look(&self.agent).await?,
+                Some(None) => {}
             }
         }
+        probe!("a transaction gives way for want of room in the record ring");
         Err(TxnError::RingFull)
     }
 

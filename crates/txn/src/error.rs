@@ -35,8 +35,8 @@ pub enum TxnError {
     /// An object is in no region of the pool, or larger than its room.
     #[error("{0}")]
     Refused(String),
-    /// Records of earlier transactions are still needed by somebody.
-    #[error("the record ring is full: a snapshot is held for too long")]
+    /// Records of earlier transactions are still needed by somebody: to be tried again later.
+    #[error("the record ring is full: somebody still reads an old snapshot")]
     RingFull,
     /// Something took longer than anything should.
     #[error("no progress for too long: {0}")]

@@ -58,8 +58,7 @@ impl Txn {
             return Ok(());
         }
         if !reads.is_empty() && self.snapshot.is_none() {
-            let snapshot = self.agent.upper();
-            self.agent.enter(snapshot);
+            let snapshot = self.agent.enter().await?;
             self.snapshot = Some(snapshot);
             self.agent.wait_past(snapshot).await;
         }

@@ -28,12 +28,15 @@ pub(crate) async fn look(agent: &Rc<Agent>) -> Result<(), TxnError> {
     let primary = region.replicas.first().ok_or_else(|| agent.nowhere(board))?;
     let queue = agent.queue(primary.node)?;
     let at = primary.base + board.offset();
+    // Nothing there means nobody there.
+    let oldest = agent.oldest().max(1);
     let mut round = agent.worker.round().counted(&agent.tally, HORIZON);
     let mut bell = round.to(queue);
-    bell.write(at + u64::from(agent.owner - 1) * 8, &[agent.oldest()]);
+    bell.write(at + u64::from(agent.owner - 1) * 8, &[oldest]);
     let words = bell.read(at, usize::from(agent.layout.owners) * 8);
     let done = round.ring().await?;
-    // Who has told nothing yet will read later snapshots than any that is told now.
+    agent.told.set(true);
+    // Who has told nothing yet reads nothing yet.
     if let Some(oldest) = done[words].iter().copied().filter(|word| *word != 0).min()
         && oldest > agent.horizon.get()
     {

@@ -30,11 +30,13 @@ pub enum Trap {
     EarlyReuse,
     /// Checksums are not looked at.
     TornIsFine,
+    /// A thread reads before others know that it does.
+    UntoldReader,
 }
 
 impl Trap {
     /// All of them.
-    pub const ALL: [Trap; 13] = [
+    pub const ALL: [Trap; 14] = [
         Trap::ValidationIgnoresLocks,
         Trap::TimeBeforeAllBits,
         Trap::TimeOfTheLock,
@@ -48,5 +50,6 @@ impl Trap {
         Trap::NoUncertaintyWait,
         Trap::EarlyReuse,
         Trap::TornIsFine,
+        Trap::UntoldReader,
     ];
 }

@@ -109,7 +109,7 @@ impl Arrays {
         let process = self.0.sim.add_process();
         // Some are ahead, some are not; and they drift apart a little.
         let offset_ns = number * 7919 % CLOCK_OFFSET_NS;
-        let drift_ppb = (number * 613 % 2000) as i64 - 1000;
+        let drift_ppb = (number * 613 % 200) as i64 - 100;
         self.0.sim.set_clock(process, ClockModel { offset_ns, drift_ppb });
         let worker = self.0.sim.add_thread(process);
         self.join(process, &worker);
@@ -198,7 +198,9 @@ pub struct ArrayTxn<'s> {
 
 fn failure(error: TxnError) -> Failure {
     match error {
-        TxnError::Conflict(_) | TxnError::NotNow | TxnError::Moved => Failure::Conflict,
+        TxnError::Conflict(_) | TxnError::NotNow | TxnError::Moved | TxnError::RingFull => {
+            Failure::Conflict
+        }
         TxnError::Pending(_) => Failure::Unknown,
         broken => Failure::Broken(broken.to_string()),
     }

@@ -120,7 +120,8 @@ impl Workload for Tatp {
             let keys = self.subscribers * rows;
             TableShape { table, keys, value_bytes }
         };
-        let facilities = [(ACCESS_INFO, 4, 16), (SPECIAL_FACILITY, 4, 16), (CALL_FORWARDING, 12, 16)];
+        let facilities =
+            [(ACCESS_INFO, 4, 16), (SPECIAL_FACILITY, 4, 16), (CALL_FORWARDING, 12, 16)];
         [(SUBSCRIBER, 1, 40), (NUMBER, 1, 8)].into_iter().chain(facilities).map(shape).collect()
     }
 
