@@ -172,7 +172,7 @@ impl Agent {
     /// A snapshot to be read from now on. Before the first, others must know of this thread: its word on the
     /// board may take long to get there, and meanwhile they would not keep what it reads.
     pub(crate) async fn enter(self: &Rc<Self>) -> Result<u64, TxnError> {
-        if !self.told.get() && !self.has(Trap::UntoldReader) {
+        if !self.told.get() {
             horizon::look(self).await?;
         }
         let snapshot = self.upper();

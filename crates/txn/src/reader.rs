@@ -21,6 +21,8 @@ pub(crate) struct Reading {
     mismatches: u32,
     /// How often it had to wait.
     waits: u32,
+    /// How many versions it went back.
+    hops: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,12 +51,15 @@ enum Look {
 /// How long a reader waits for a lock. Whoever holds it that long is dead.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// No chain of versions is longer.
+const MOST_HOPS: u32 = 1 << 16;
+
 /// How often a transaction that holds locks itself waits for another: two could wait for each other.
 const WAITS_WITH_LOCKS: u32 = 4;
 
 impl Reading {
     pub(crate) fn new(entry: usize, replica: usize) -> Self {
-        Reading { entry, replica, stage: Stage::Head, mismatches: 0, waits: 0 }
+        Reading { entry, replica, stage: Stage::Head, mismatches: 0, waits: 0, hops: 0 }
     }
 }
 
@@ -187,6 +192,10 @@ impl Txn {
             Look::Again => reading.stage = Stage::Head,
             Look::Follow { offset, left } => {
                 probe!("a reader follows to an older version");
+                reading.hops += 1;
+                if reading.hops > MOST_HOPS {
+                    return Err(TxnError::TooOld);
+                }
                 reading.stage = Stage::Old { offset, left };
             }
             Look::Mismatch => {

@@ -30,13 +30,11 @@ pub enum Trap {
     EarlyReuse,
     /// Checksums are not looked at.
     TornIsFine,
-    /// A thread reads before others know that it does.
-    UntoldReader,
 }
 
 impl Trap {
     /// All of them.
-    pub const ALL: [Trap; 14] = [
+    pub const ALL: [Trap; 13] = [
         Trap::ValidationIgnoresLocks,
         Trap::TimeBeforeAllBits,
         Trap::TimeOfTheLock,
@@ -50,6 +48,5 @@ impl Trap {
         Trap::NoUncertaintyWait,
         Trap::EarlyReuse,
         Trap::TornIsFine,
-        Trap::UntoldReader,
     ];
 }

@@ -48,6 +48,9 @@ fn seeds() -> u64 {
     std::env::var("FARSIDE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(20)
 }
 
+/// Found on the way: a thread that told on the board that its oldest snapshot is 0 told nothing, and what it
+/// read was overwritten (list-append, seed 114); a writer that waited for room in its ring held a lock that
+/// the reader waited for whose snapshot kept the ring full (list-append, seed 212).
 #[test]
 fn histories_are_strictly_serializable_and_opaque() {
     for kind in Kind::ALL {
@@ -93,7 +96,8 @@ fn goes_wrong(trap: Trap) -> Option<(Kind, u64, String)> {
 #[test]
 fn every_rule_is_there_for_something() {
     let mut harmless = Vec::new();
-    for trap in Trap::ALL {
+    let only = std::env::var("FARSIDE_TRAP").unwrap_or_default();
+    for trap in Trap::ALL.into_iter().filter(|trap| format!("{trap:?}").contains(&only)) {
         match goes_wrong(trap) {
             Some((kind, seed, why)) => println!("{trap:?}: {} seed {seed}: {why}", kind.name()),
             None => harmless.push(trap),
