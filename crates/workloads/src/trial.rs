@@ -1,5 +1,6 @@
 //! A workload in the simulator: run with a seed, its history checked, its invariants, too.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,6 +27,8 @@ pub struct Outcome {
     pub invariants: Result<(), String>,
     /// A hash of all that happened.
     pub digest: u64,
+    /// How often each kind of fault struck.
+    pub struck: BTreeMap<&'static str, u64>,
     /// The history.
     pub history: Vec<u8>,
 }
@@ -112,7 +115,7 @@ pub fn run_on<W: Workload + Send + 'static>(
     let digest = history
         .iter()
         .fold(sim.digest(), |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-    Ok(Outcome { tally, report, invariants, digest, history })
+    Ok(Outcome { tally, report, invariants, digest, struck: sim.struck(), history })
 }
 
 /// Runs a workload on simulated threads, which are made one by one, and checks its invariants.

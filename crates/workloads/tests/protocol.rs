@@ -1,11 +1,16 @@
 //! The default protocol on arrays, in the simulator: reordering, tearing, delay, clocks that are off, three
 //! copies, reads from backups; nobody dies.
 
-use farside_sim::Faults;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use farside_fabric::runtime::Random;
+use farside_sim::{Faults, Profile, Sim};
 use farside_txn::Trap;
 use farside_workloads::check::Level;
-use farside_workloads::engine::Failure;
-use farside_workloads::load::{Kind, Shape, Visit, Workload};
+use farside_workloads::engine::{Arrays, Engine, Failure, Rows, Session};
+use farside_workloads::history::Recorder;
+use farside_workloads::load::{Effect, Kind, Shape, SmallBank, Tatp, Tx, Visit, Workload};
 use farside_workloads::trial::{Outcome, Protocol, plan, run_on};
 
 /// Small enough that transactions meet.
@@ -104,4 +109,53 @@ fn every_rule_is_there_for_something() {
         }
     }
     assert!(harmless.is_empty(), "nothing goes wrong without {harmless:?}");
+}
+
+/// The round trips of each kind of transaction, without anybody in the way: with a write, and without.
+fn round_trips<W: Workload>(workload: &W) -> BTreeMap<&'static str, BTreeSet<(bool, u64)>> {
+    let profile = Profile::named("connectx-5").expect("a profile of the table");
+    let sim = Rc::new(Sim::new(profile, 1, Faults::none()));
+    let engine = Arrays::new(&sim, 3, None);
+    let (_, worker) = engine.add_machine(0);
+    engine.create(&workload.tables()).unwrap();
+    worker.block_on(async {
+        workload.setup(&engine, &worker).await.unwrap();
+        let mut session = engine.session(&worker);
+        let (mut log, mut rows, mut random) = (Recorder::deaf(), Rows::default(), Random::new(5));
+        let mut found: BTreeMap<&'static str, BTreeSet<(bool, u64)>> = BTreeMap::new();
+        for _ in 0..2000 {
+            let (kind, input) = workload.draw(&mut random);
+            let before = engine.round_trips(&worker);
+            let mut tx = Tx::new(session.begin().await.unwrap(), &mut log, &mut rows);
+            let _: Effect = workload.attempt(&mut tx, &input).await.unwrap();
+            let time = tx.commit().await.unwrap();
+            let trips = engine.round_trips(&worker) - before;
+            found.entry(workload.kinds()[kind]).or_default().insert((time.is_some(), trips));
+            // The locks are given back behind the report.
+            worker.sleep(std::time::Duration::from_micros(50)).await;
+        }
+        found
+    })
+}
+
+/// Steps, one more where something is only read and something written, and one to install.
+#[test]
+fn transactions_take_as_many_round_trips_as_the_protocol_says() {
+    let bank = round_trips(&SmallBank::new(1000));
+    let only = |trips: &[(bool, u64)]| trips.iter().copied().collect::<BTreeSet<_>>();
+    assert_eq!(bank["amalgamate"], only(&[(true, 2)]));
+    assert_eq!(bank["balance"], only(&[(false, 1)]));
+    assert_eq!(bank["deposit-checking"], only(&[(true, 2)]));
+    assert!(bank["send-payment"].is_subset(&only(&[(true, 2), (false, 1)])));
+    assert_eq!(bank["transact-savings"], only(&[(true, 2)]));
+    assert_eq!(bank["write-check"], only(&[(true, 3)]), "the savings are only read");
+    let tatp = round_trips(&Tatp::new(1000));
+    assert_eq!(tatp["get-subscriber-data"], only(&[(false, 1)]));
+    assert_eq!(tatp["get-access-data"], only(&[(false, 1)]));
+    assert_eq!(tatp["get-new-destination"], only(&[(false, 1)]));
+    assert_eq!(tatp["update-subscriber-data"], only(&[(true, 2), (false, 1)]));
+    // The number is read first, and only read: two steps, a second look, and the install.
+    assert_eq!(tatp["update-location"], only(&[(true, 4)]));
+    assert_eq!(tatp["insert-call-forwarding"], only(&[(true, 4), (false, 2)]));
+    assert_eq!(tatp["delete-call-forwarding"], only(&[(true, 4), (false, 2)]));
 }

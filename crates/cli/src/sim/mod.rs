@@ -34,9 +34,13 @@ pub(crate) struct SimArgs {
     #[arg(long, default_value = "litmus")]
     workload: Workload,
 
+    /// How transactions are made (workloads of transactions)
+    #[arg(long, default_value = "reference")]
+    protocol: Protocol,
+
     /// What strikes it: none, all, or kinds with commas between, each perhaps with how often in a
     /// million opportunities (tear,delay=50000) [default: what each program needs; for a pool, beside the
-    /// faults of its machines, reorder,tear,error,clock]
+    /// faults of its machines, reorder,tear,error,clock; for the protocol farside reorder,tear,delay=2000]
     #[arg(long)]
     faults: Option<Faults>,
 
@@ -82,6 +86,14 @@ enum Workload {
     Counter,
     /// Transfers on the reference engine
     Transfer,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Protocol {
+    /// The in-process oracle: a map under one lock
+    Reference,
+    /// The default protocol, on arrays of objects with three copies, without an index yet
+    Farside,
 }
 
 impl Workload {
@@ -171,11 +183,16 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     let one = seeds.count == 1 && (args.program.len() == 1 || !is_litmus);
     ensure!(!args.trace || one, "--trace needs --seed N, and for litmus one --program");
     let litmus_only = args.careless || !args.program.is_empty();
-    let engine_only = args.workload.kind().is_some();
-    let unfit = engine_only && (args.trace || args.faults.is_some());
+    let of_txns = args.workload.kind().is_some();
+    let verbless = of_txns && args.protocol == Protocol::Reference;
     ensure!(
-        !unfit,
-        "--trace and --faults: the reference engine posts no verbs that could be struck"
+        !(verbless && args.faults.is_some()),
+        "--faults: the reference engine posts no verbs that could be struck"
+    );
+    ensure!(!(of_txns && args.trace), "--trace is for litmus programs and pools");
+    ensure!(
+        of_txns || args.protocol == Protocol::Reference,
+        "--protocol is for workloads of transactions"
     );
     ensure!(is_litmus || !litmus_only, "--program and --careless are for --workload litmus");
     let results = run_seeds(args, seeds);

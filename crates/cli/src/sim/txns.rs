@@ -1,10 +1,11 @@
 //! Transactions in the simulator: their histories and invariants are checked.
 
+use farside_sim::Faults;
 use farside_workloads::check::Level;
 use farside_workloads::load::{Kind, Shape, Visit, Workload};
 use farside_workloads::trial::{self, Outcome, plan};
 
-use super::{SeedResult, SimArgs};
+use super::{Protocol, SeedResult, SimArgs};
 
 /// Transactions of a run.
 const TXNS: u64 = 500;
@@ -24,6 +25,8 @@ fn shape(kind: Kind) -> Shape {
 struct Trial {
     seed: u64,
     txns: u64,
+    protocol: trial::Protocol,
+    faults: Faults,
 }
 
 impl Visit for Trial {
@@ -31,20 +34,34 @@ impl Visit for Trial {
 
     fn visit<W: Workload + Send + 'static>(self, workload: W) -> Result<Outcome, String> {
         let plan = plan(self.seed, self.txns);
-        trial::run(workload, &plan, None, Level::Strict).map_err(|why| why.to_string())
+        let outcome = trial::run_on(workload, &plan, self.protocol, self.faults, Level::Strict);
+        outcome.map_err(|why| why.to_string())
     }
 }
 
 /// Runs a workload with one seed.
 pub(super) fn run_seed(args: &SimArgs, kind: Kind, seed: u64) -> SeedResult {
     let txns = args.txns.unwrap_or(TXNS);
-    let run = |txns| kind.visit(&shape(kind), Trial { seed, txns }).and_then(|outcome| outcome);
+    let (protocol, faults) = match args.protocol {
+        Protocol::Reference => (trial::Protocol::Reference(None), Faults::none()),
+        Protocol::Farside => {
+            let usual = || "reorder,tear,delay=2000".parse().expect("names of faults");
+            let faults = args.faults.unwrap_or_else(usual);
+            (trial::Protocol::Farside { copies: 3, trap: None }, faults)
+        }
+    };
+    let run = |txns| {
+        let trial = Trial { seed, txns, protocol, faults };
+        kind.visit(&shape(kind), trial).and_then(|outcome| outcome)
+    };
+    let explain = |why: &str| explain(args, kind, seed, txns, why, &run);
     match run(txns) {
-        Err(why) => SeedResult { wrong: vec![why], ..SeedResult::default() },
+        Err(why) => SeedResult { wrong: vec![explain(&why)], ..SeedResult::default() },
         Ok(outcome) => {
-            let wrong = wrong(&outcome).map(|why| explain(kind, seed, txns, &why, &run));
+            let wrong = wrong(&outcome).map(|why| explain(&why));
             SeedResult {
                 digest: outcome.digest,
+                struck: outcome.struck,
                 committed: outcome.tally.committed(),
                 aborted: outcome.tally.aborted(),
                 unknown: outcome.tally.unknown(),
@@ -74,6 +91,7 @@ fn wrong(outcome: &Outcome) -> Option<String> {
 
 /// What went wrong, and a shorter run that goes wrong, too.
 fn explain(
+    args: &SimArgs,
     kind: Kind,
     seed: u64,
     txns: u64,
@@ -84,9 +102,14 @@ fn explain(
     while fewest > 1 && run(fewest / 2).map_or(true, |outcome| wrong(&outcome).is_some()) {
         fewest /= 2;
     }
+    let protocol = match (args.protocol, args.faults) {
+        (Protocol::Reference, _) => String::new(),
+        (Protocol::Farside, None) => " --protocol farside".into(),
+        (Protocol::Farside, Some(faults)) => format!(" --protocol farside --faults {faults}"),
+    };
     format!(
         "{why}
-              replay: farside sim --workload {} --seed {seed} --txns {fewest}",
+              replay: farside sim --workload {}{protocol} --seed {seed} --txns {fewest}",
         kind.name()
     )
 }

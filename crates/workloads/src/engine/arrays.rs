@@ -130,6 +130,13 @@ impl Arrays {
         threads.borrow_mut().push((worker.clone(), agent));
     }
 
+    /// Round trips that a thread's transactions have waited for.
+    pub fn round_trips(&self, worker: &Worker) -> u64 {
+        let phases = [farside_txn::EXECUTE, farside_txn::VALIDATE, farside_txn::INSTALL];
+        let agent = self.agent(worker);
+        phases.iter().map(|phase| agent.tally().phase(*phase).round_trips).sum()
+    }
+
     /// What a thread works with.
     fn agent(&self, worker: &Worker) -> Rc<Agent> {
         let threads = self.0.threads.borrow();
