@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use farside_fabric::{Queue, Tally, Worker};
@@ -10,6 +11,7 @@ use farside_pool::{Addr, Config, RegionId, Replica, Seat};
 
 use crate::clock::Clock;
 use crate::ring::Ring;
+use crate::turns::Turns;
 use crate::words::{Lock, OWNERS};
 use crate::{Target, Trap, Txn, TxnError, horizon};
 
@@ -42,23 +44,33 @@ pub struct Agent {
     /// Others know which snapshots are read here.
     pub(crate) told: Cell<bool>,
     pub(crate) tally: Tally,
+    pub(crate) turns: Arc<Turns>,
     trap: Cell<Option<Trap>>,
+}
+
+/// What a thread's part is made of.
+pub struct Parts {
+    /// Its place in the view of its process.
+    pub seat: Seat,
+    /// A number that no other thread of any session has, from 1.
+    pub owner: u16,
+    /// A queue to every node.
+    pub queues: BTreeMap<u16, Queue>,
+    /// What it knows of time.
+    pub clock: Box<dyn Clock>,
+    /// Where things are.
+    pub layout: Layout,
+    /// The turns of its process.
+    pub turns: Arc<Turns>,
 }
 
 /// How often a thread tells which snapshots it reads.
 const TELLING: Duration = Duration::from_micros(500);
 
 impl Agent {
-    /// A thread's part: its place in the view of its process, a number that no other thread of any session
-    /// has (from 1), and a queue to every node.
-    pub fn new(
-        worker: &Worker,
-        seat: Seat,
-        owner: u16,
-        queues: BTreeMap<u16, Queue>,
-        clock: Box<dyn Clock>,
-        layout: Layout,
-    ) -> Rc<Self> {
+    /// A thread's part in a session.
+    pub fn new(worker: &Worker, parts: Parts) -> Rc<Self> {
+        let Parts { seat, owner, queues, clock, layout, turns } = parts;
         assert!(
             0 < owner && owner <= layout.owners && layout.owners < OWNERS,
             "a place on the board"
@@ -81,6 +93,7 @@ impl Agent {
             horizon: Cell::new(0),
             told: Cell::new(false),
             tally: Tally::default(),
+            turns,
             trap: Cell::new(None),
         });
         worker.spawn(horizon::tend(Rc::downgrade(&agent), TELLING)).detach();
@@ -213,6 +226,12 @@ impl Agent {
         let reusable = if self.has(Trap::EarlyReuse) { u64::MAX } else { self.horizon.get() };
         ring.forget(reusable);
         Ok(act(ring))
+    }
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts").field("owner", &self.owner).finish_non_exhaustive()
     }
 }
 

@@ -33,6 +33,7 @@ impl Txn {
                     version: Version { ts: UNSEEN, ..Version::default() },
                     locked: false,
                     posted: false,
+                    turn: None,
                     new: None,
                 });
                 self.entries.len() - 1
@@ -57,6 +58,7 @@ impl Txn {
         if locks.is_empty() && reads.is_empty() {
             return Ok(());
         }
+        self.take_turns(locks).await?;
         if !reads.is_empty() && self.snapshot.is_none() {
             let snapshot = self.agent.enter().await?;
             self.snapshot = Some(snapshot);
@@ -71,6 +73,20 @@ impl Txn {
         let (missing, unread) = self.lock_and_read(locks, &readings).await?;
         self.hold_backups(missing).await?;
         self.finish_reads(unread).await
+    }
+
+    /// Waits for our turns, in the order of addresses: so no two wait for each other within a step.
+    async fn take_turns(&mut self, locks: &[usize]) -> Result<(), TxnError> {
+        let mut ordered: Vec<usize> = locks.to_vec();
+        ordered.sort_unstable_by_key(|entry| self.entries[*entry].target.addr);
+        let has_others = self.entries.iter().any(|entry| entry.turn.is_some());
+        for entry in ordered {
+            let addr = self.entries[entry].target.addr;
+            let agent = &self.agent;
+            let turn = agent.turns.wait(&agent.worker, addr, has_others).await;
+            self.entries[entry].turn = Some(turn.ok_or(TxnError::Conflict(Why::Locked))?);
+        }
+        Ok(())
     }
 
     /// The round trip. Returns the bits of backups that others have, and what is not read yet.

@@ -10,6 +10,7 @@
 //! | `words` | lock words and checksums |
 //! | [`object`], [`record`] | the layouts of objects and of undo records, which are their old versions |
 //! | `ring` | where a thread keeps its records |
+//! | [`Turns`] | who within a process may ask for a lock next |
 //! | `horizon` | which snapshots are still read |
 //! | [`Agent`] | a thread of a session, with its queues |
 //! | [`Txn`] | a transaction; `execute`, `reader` and `commit` are its phases |
@@ -32,13 +33,15 @@ mod reader;
 pub mod record;
 mod ring;
 mod trap;
+mod turns;
 mod txn;
 mod words;
 
-pub use agent::{Agent, Layout};
+pub use agent::{Agent, Layout, Parts};
 pub use error::{TxnError, Why};
 pub use object::Target;
 pub use trap::Trap;
+pub use turns::Turns;
 pub use txn::{Access, Txn};
 
 use farside_fabric::Phase;

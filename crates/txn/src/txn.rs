@@ -7,6 +7,7 @@ use farside_pool::{Permit, Replica};
 
 use crate::agent::Agent;
 use crate::object::{LOCK, Target, Version};
+use crate::turns::Turn;
 use crate::words::Lock;
 use crate::{RELEASE, Trap, TxnError};
 
@@ -29,6 +30,8 @@ pub(crate) struct Entry {
     pub(crate) locked: bool,
     /// Lock CASes were posted: to be taken back.
     pub(crate) posted: bool,
+    /// Our turn among those of this process who want to lock it.
+    pub(crate) turn: Option<Turn>,
     /// What will be written.
     pub(crate) new: Option<Version>,
 }
@@ -83,6 +86,7 @@ impl Txn {
                 version: Version { ts: UNSEEN, ..Version::default() },
                 locked: false,
                 posted: false,
+                turn: None,
                 new,
             }),
         }
@@ -112,9 +116,10 @@ impl Txn {
             return None;
         }
         let config = self.permit.config();
-        let mut places = Vec::new();
+        let (mut places, mut turns) = (Vec::new(), Vec::new());
         for entry in posted {
             entry.posted = false;
+            turns.extend(entry.turn.take());
             let addr = entry.target.addr;
             let replicas = self.agent.replicas(config, addr).unwrap_or_default();
             places.extend(replicas.iter().map(|replica| (*replica, addr.offset())));
@@ -123,6 +128,7 @@ impl Txn {
             agent: Rc::clone(&self.agent),
             word: self.lock.map_or(0, Lock::to_word),
             places,
+            _turns: turns,
         })
     }
 }
@@ -148,6 +154,8 @@ pub(crate) struct Release {
     agent: Rc<Agent>,
     word: u64,
     places: Vec<(Replica, u64)>,
+    /// Handed over when the locks are free.
+    _turns: Vec<Turn>,
 }
 
 impl Release {

@@ -76,12 +76,20 @@ fn histories_are_strictly_serializable_and_opaque() {
     }
 }
 
+/// So small that many transactions meet.
+fn tight(kind: Kind) -> Shape {
+    let mut shape = small(kind);
+    shape.keys = shape.keys.map(|keys| keys / 4);
+    shape.accounts = shape.accounts.map(|accounts| accounts / 4);
+    shape
+}
+
 /// Whether something goes wrong when a rule is left out, and with which seed.
 fn goes_wrong(trap: Trap) -> Option<(Kind, u64, String)> {
     for seed in 1..=200 {
-        for kind in [Kind::ListAppend, Kind::SmallBank, Kind::Kvs] {
+        for kind in [Kind::ListAppend, Kind::SmallBank, Kind::Kvs, Kind::Transfer] {
             let trial = Trial { seed, txns: 200, copies: 3, faults: FAULTS, trap: Some(trap) };
-            match kind.visit(&small(kind), trial).unwrap() {
+            match kind.visit(&tight(kind), trial).unwrap() {
                 Err(failure) => return Some((kind, seed, failure.to_string())),
                 Ok(outcome) => {
                     if let Some(anomaly) = outcome.report.anomalies.first() {

@@ -10,7 +10,7 @@ use farside_fabric::{ClientId, NodeId, Worker};
 use farside_pool::{Addr, Config, Newcomer, RegionId, View};
 use farside_sim::{ClockModel, ProcessId, Sim};
 use farside_txn::clock::WorkerClock;
-use farside_txn::{Access, Agent, Layout, Target, Trap, Txn, TxnError, object};
+use farside_txn::{Access, Agent, Layout, Parts, Target, Trap, Turns, Txn, TxnError, object};
 
 use super::{Engine, Failure, Rows, Session, Table, TableShape, Transaction, Want};
 
@@ -125,7 +125,10 @@ impl Arrays {
         let owner = threads.borrow().len() as u16 + 1;
         let seat = View::alone(config.clone()).seat();
         let clock = Box::new(WorkerClock::within(worker, UNCERTAINTY));
-        let agent = Agent::new(worker, seat, owner, queues, clock, layout.clone());
+        // Each machine has one thread here.
+        let turns = Turns::new();
+        let parts = Parts { seat, owner, queues, clock, layout: layout.clone(), turns };
+        let agent = Agent::new(worker, parts);
         agent.set_trap(*trap);
         threads.borrow_mut().push((worker.clone(), agent));
     }
