@@ -63,6 +63,11 @@ impl Terms {
         self.ended() + self.age() + self.age() / 100
     }
 
+    /// How long a manager without evidence of its office goes on beating.
+    pub(crate) fn silence(&self) -> Duration {
+        3 * self.lease
+    }
+
     /// How long a node hears of no manager before it asks the store whether it is still a member: longer
     /// than a takeover takes.
     pub(crate) fn grace(&self) -> Duration {

@@ -166,8 +166,9 @@ impl State {
     /// The beat to send now: a new one in every tick.
     fn next_beat(&self) -> u64 {
         let (beat, now) = (self.beat.get() + 1, self.now());
-        if now - self.evidence().min(now) > self.terms.lease {
-            // A manager that cannot grant any more must not seem to be one.
+        if now - self.evidence().min(now) > self.terms.silence() {
+            // A manager that cannot grant any more must not seem to be one. But not at once: while the
+            // store is away, only its beats bring the echoes back that it waits for.
             probe!("a manager without evidence falls silent");
             return self.beat.get();
         }
