@@ -1,29 +1,14 @@
 //! Transactions on the command line: what is measured, what is recorded, and what is judged.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use common::{farside, json, refuses};
 use serde_json::Value;
-
-fn farside(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_farside")).args(args).output().expect("it starts")
-}
-
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("exactly one JSON object on stdout")
-}
-
-#[track_caller]
-fn refuses(args: &[&str], expected: &str) {
-    let output = farside(args);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains(expected), "{said}");
-    assert!(output.stdout.is_empty());
-}
 
 /// A file that is gone when the test is over.
 struct Scratch(PathBuf);

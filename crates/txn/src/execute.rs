@@ -14,7 +14,7 @@ use crate::{EXECUTE, Trap, TxnError, Why};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A lock that was asked for: its CASes, the primary's first, and the read behind that.
-struct Asked {
+struct AskedLock {
     entry: usize,
     bits: Vec<Ticket<Word>>,
     object: Ticket<Words>,
@@ -28,14 +28,7 @@ impl Txn {
         for want in wants {
             let known = self.find(want.target);
             let entry = known.unwrap_or_else(|| {
-                self.entries.push(Entry {
-                    target: want.target,
-                    version: Version { ts: UNSEEN, ..Version::default() },
-                    locked: false,
-                    posted: false,
-                    turn: None,
-                    new: None,
-                });
+                self.entries.push(Entry::new(want.target));
                 self.entries.len() - 1
             });
             let is_seen = self.entries[entry].version.ts != UNSEEN;
@@ -110,30 +103,20 @@ impl Txn {
                 object.get_or_insert_with(|| bell.read(at + TS, target.bytes_from_ts()));
             }
             let object = object.expect("there is a primary");
-            asked.push(Asked { entry: *entry, bits, object });
+            asked.push(AskedLock { entry: *entry, bits, object });
         }
         let mut tickets = Vec::with_capacity(readings.len());
         for reading in readings {
             let target = self.entries[reading.entry].target;
-            let replicas = agent.replicas(self.permit.config(), target.addr)?;
-            let replica = replicas[reading.replica % replicas.len()];
-            let mut bell = round.to(agent.queue(replica.node)?);
-            let at = replica.base + target.addr.offset();
-            if agent.has(Trap::LockReadLast) {
-                let object = bell.read(at + TS, target.bytes_from_ts());
-                tickets.push((bell.read(at + LOCK, 8), object));
-            } else {
-                let lock = bell.read(at + LOCK, 8);
-                tickets.push((lock, bell.read(at + TS, target.bytes_from_ts())));
-            }
+            tickets.push(reading.post(&agent, self.permit.config(), target, &mut round)?);
         }
         locks.iter().for_each(|entry| self.entries[*entry].posted = true);
         let done = round.ring().await?;
         let mut unread = Vec::new();
-        for (reading, (lock, object)) in readings.iter().zip(tickets) {
-            match self.judge(done[lock][0], &done[object]) {
-                Some(version) => self.entries[reading.entry].version = version,
-                None => unread.push(*reading),
+        for (mut reading, asked) in readings.iter().copied().zip(tickets) {
+            let look = self.judge(&reading, asked, &done);
+            if !self.take_in(&mut reading, look)? {
+                unread.push(reading);
             }
         }
         let mut missing = Vec::new();

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use farside_fabric::probe;
+use farside_fabric::{Done, Round, Ticket, Words, probe};
+use farside_pool::Config;
 
-use crate::object::{LOCK, TS, Version};
+use crate::agent::Agent;
+use crate::object::{LOCK, TS, Target, Version};
 use crate::record::{self, Record};
 use crate::txn::Txn;
 use crate::words::Lock;
@@ -34,7 +36,7 @@ pub(crate) enum Stage {
 }
 
 /// What one look says.
-enum Look {
+pub(crate) enum Look {
     Found(Version),
     /// Somebody is about to commit before the snapshot.
     Wait,
@@ -61,6 +63,41 @@ impl Reading {
     pub(crate) fn new(entry: usize, replica: usize) -> Self {
         Reading { entry, replica, stage: Stage::Head, mismatches: 0, waits: 0, hops: 0 }
     }
+
+    /// Asks for what is to be read next: the lock before the object, or a record.
+    pub(crate) fn post<'w>(
+        &self,
+        agent: &'w Agent,
+        config: &Config,
+        target: Target,
+        round: &mut Round<'w>,
+    ) -> Result<Asked, TxnError> {
+        let replicas = agent.replicas(config, target.addr)?;
+        let replica = replicas[self.replica % replicas.len()];
+        let mut bell = round.to(agent.queue(replica.node)?);
+        let at = replica.base + target.addr.offset();
+        Ok(match self.stage {
+            Stage::Head if agent.has(Trap::LockReadLast) => {
+                let object = bell.read(at + TS, target.bytes_from_ts());
+                Asked { lock: Some(bell.read(at + LOCK, 8)), object }
+            }
+            Stage::Head => {
+                let lock = Some(bell.read(at + LOCK, 8));
+                Asked { lock, object: bell.read(at + TS, target.bytes_from_ts()) }
+            }
+            Stage::Old { offset, .. } => {
+                let bytes = record::bytes(target.room) as usize;
+                Asked { lock: None, object: bell.read(replica.base + offset, bytes) }
+            }
+        })
+    }
+}
+
+/// What was asked for: a lock and an object, or a record.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    lock: Option<Ticket<Words>>,
+    object: Ticket<Words>,
 }
 
 impl Txn {
@@ -102,41 +139,22 @@ impl Txn {
         let mut tickets = Vec::with_capacity(readings.len());
         for reading in readings {
             let target = self.entries[reading.entry].target;
-            let replicas = agent.replicas(self.permit.config(), target.addr)?;
-            let replica = replicas[reading.replica % replicas.len()];
-            let mut bell = round.to(agent.queue(replica.node)?);
-            let at = replica.base + target.addr.offset();
-            tickets.push(match reading.stage {
-                Stage::Head if agent.has(Trap::LockReadLast) => {
-                    let object = bell.read(at + TS, target.bytes_from_ts());
-                    (Some(bell.read(at + LOCK, 8)), object)
-                }
-                Stage::Head => {
-                    let lock = bell.read(at + LOCK, 8);
-                    (Some(lock), bell.read(at + TS, target.bytes_from_ts()))
-                }
-                Stage::Old { offset, .. } => {
-                    let bytes = record::bytes(target.room) as usize;
-                    (None, bell.read(replica.base + offset, bytes))
-                }
-            });
+            tickets.push(reading.post(agent, self.permit.config(), target, &mut round)?);
         }
         let done = round.ring().await?;
-        let mut looks = Vec::with_capacity(readings.len());
-        for (reading, (lock, object)) in readings.iter().zip(tickets) {
-            looks.push(match reading.stage {
-                Stage::Head => self.judge_head(lock.map_or(0, |lock| done[lock][0]), &done[object]),
-                Stage::Old { left, .. } => self.judge_record(reading, left, &done[object]),
-            });
-        }
-        Ok(looks)
+        let looks =
+            readings.iter().zip(tickets).map(|(reading, asked)| self.judge(reading, asked, &done));
+        Ok(looks.collect())
     }
 
-    /// What a lock, and an object read after it, say to a reader.
-    pub(crate) fn judge(&self, lock: u64, words: &[u64]) -> Option<Version> {
-        match self.judge_head(lock, words) {
-            Look::Found(version) => Some(version),
-            _ => None,
+    /// What a look that was asked for says.
+    pub(crate) fn judge(&self, reading: &Reading, asked: Asked, done: &Done<'_>) -> Look {
+        match (reading.stage, asked.lock) {
+            (Stage::Old { left, .. }, _) => self.judge_record(reading, left, &done[asked.object]),
+            (Stage::Head, lock) => {
+                let lock = lock.map_or(0, |lock| done[lock][0]);
+                self.judge_head(lock, &done[asked.object])
+            }
         }
     }
 
@@ -179,7 +197,7 @@ impl Txn {
     }
 
     /// Whether a reading is over.
-    fn take_in(&mut self, reading: &mut Reading, look: Look) -> Result<bool, TxnError> {
+    pub(crate) fn take_in(&mut self, reading: &mut Reading, look: Look) -> Result<bool, TxnError> {
         match look {
             Look::Found(version) => {
                 self.entries[reading.entry].version = version;

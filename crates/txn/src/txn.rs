@@ -36,6 +36,14 @@ pub(crate) struct Entry {
     pub(crate) new: Option<Version>,
 }
 
+impl Entry {
+    /// Not seen yet.
+    pub(crate) fn new(target: Target) -> Self {
+        let version = Version { ts: UNSEEN, ..Version::default() };
+        Entry { target, version, locked: false, posted: false, turn: None, new: None }
+    }
+}
+
 /// A transaction. Dropping it aborts it.
 #[derive(Debug)]
 pub struct Txn {
@@ -81,14 +89,7 @@ impl Txn {
         let new = Some(Version::of(body));
         match self.find(target) {
             Some(known) => self.entries[known].new = new,
-            None => self.entries.push(Entry {
-                target,
-                version: Version { ts: UNSEEN, ..Version::default() },
-                locked: false,
-                posted: false,
-                turn: None,
-                new,
-            }),
+            None => self.entries.push(Entry { new, ..Entry::new(target) }),
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::check::{Level, Report, check};
 use crate::driver::{Control, Plan, Running, Tally, Team, Until};
 use crate::engine::{Arrays, Engine, Failure, Flaw, Reference};
 use crate::history::Sink;
-use crate::load::Workload;
+use crate::load::{Visit, Workload};
 
 /// What came of it.
 #[derive(Clone, Debug)]
@@ -63,6 +63,28 @@ pub enum Protocol {
         /// The rule that is left out.
         trap: Option<Trap>,
     },
+}
+
+/// One run, of any workload.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// Everything random derives from it.
+    pub seed: u64,
+    /// How many transactions.
+    pub txns: u64,
+    /// How they are made.
+    pub protocol: Protocol,
+    /// What strikes their verbs.
+    pub faults: Faults,
+}
+
+impl Visit for Trial {
+    type Output = Result<Outcome, Failure>;
+
+    fn visit<W: Workload + Send + 'static>(self, workload: W) -> Self::Output {
+        let plan = plan(self.seed, self.txns);
+        run_on(workload, &plan, self.protocol, self.faults, Level::Strict)
+    }
 }
 
 /// Runs so many transactions of a workload on the reference engine, sound or broken.

@@ -2,11 +2,12 @@
 
 use farside_fabric::Worker;
 use farside_fabric::runtime::Random;
+use farside_sim::Faults;
 use farside_workloads::check::Level;
 use farside_workloads::engine::{Engine, Failure, Flaw, Session, Table, TableShape, Transaction};
 use farside_workloads::history::Outcome;
-use farside_workloads::load::{Effect, Kind, ListAppend, Shape, Tx, Visit, Workload};
-use farside_workloads::trial::{self, plan};
+use farside_workloads::load::{Effect, Kind, ListAppend, Tx, Workload};
+use farside_workloads::trial::{self, Protocol, Trial, plan};
 
 fn lists() -> ListAppend {
     ListAppend::new(6, 4, 50)
@@ -90,37 +91,17 @@ fn the_sound_one_is_sound() {
     }
 }
 
-/// Small enough that transactions meet.
-fn small(kind: Kind) -> Shape {
-    let mut shape = Shape { threads: 4, ..Shape::default() };
-    match kind {
-        Kind::Kvs => shape.keys = Some(50),
-        Kind::SmallBank | Kind::Transfer => shape.accounts = Some(20),
-        Kind::Tatp => shape.subscribers = Some(20),
-        Kind::ListAppend | Kind::Counter => shape.keys = Some(4),
-    }
-    shape
-}
-
-struct Trial {
-    seed: u64,
-    flaw: Option<Flaw>,
-}
-
-impl Visit for Trial {
-    type Output = trial::Outcome;
-
-    fn visit<W: Workload + Send + 'static>(self, workload: W) -> trial::Outcome {
-        trial::run(workload, &plan(self.seed, 400), self.flaw, Level::Strict).unwrap()
-    }
+fn run(kind: Kind, seed: u64, flaw: Option<Flaw>) -> trial::Outcome {
+    let protocol = Protocol::Reference(flaw);
+    let trial = Trial { seed, txns: 400, protocol, faults: Faults::none() };
+    kind.visit(&kind.small(), trial).unwrap().unwrap()
 }
 
 #[test]
 fn every_workload_is_sound_on_the_sound_engine_and_repeats_itself() {
     for kind in Kind::ALL {
         for seed in 1..=20 {
-            let run = || kind.visit(&small(kind), Trial { seed, flaw: None }).unwrap();
-            let outcome = run();
+            let outcome = run(kind, seed, None);
             let (report, name) = (&outcome.report, kind.name());
             assert_eq!(report.verdict, "strict-serializable", "{name} {seed}: {report:?}");
             assert_eq!(
@@ -128,7 +109,7 @@ fn every_workload_is_sound_on_the_sound_engine_and_repeats_itself() {
                 (0, Ok(())),
                 "{name} {seed}"
             );
-            let again = run();
+            let again = run(kind, seed, None);
             assert_eq!((again.digest, &again.history), (outcome.digest, &outcome.history));
         }
     }
@@ -138,10 +119,8 @@ fn every_workload_is_sound_on_the_sound_engine_and_repeats_itself() {
 #[test]
 fn invariants_are_violated_where_updates_are_lost() {
     for kind in [Kind::SmallBank, Kind::Counter, Kind::Transfer, Kind::ListAppend] {
-        let mut violated = (1..=20).filter(|seed| {
-            let trial = Trial { seed: *seed, flaw: Some(Flaw::LostUpdate) };
-            kind.visit(&small(kind), trial).unwrap().invariants.is_err()
-        });
+        let mut violated =
+            (1..=20).filter(|seed| run(kind, *seed, Some(Flaw::LostUpdate)).invariants.is_err());
         assert!(violated.next().is_some(), "{}", kind.name());
     }
 }

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use farside_workloads::load::Kind;
 
@@ -113,23 +114,34 @@ pub(crate) struct BenchArgs {
     json: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy)]
 enum Workload {
-    /// Raw READ, WRITE, CAS, FAA and FLUSH
     Verbs,
-    /// Keys and values: some read, some written
-    Kvs,
-    /// SmallBank: savings and checking accounts, 4 % of them take 90 % of the accesses
-    #[value(name = "smallbank")]
-    SmallBank,
-    /// TATP: telephone subscribers, four of five transactions only read
-    Tatp,
-    /// Lists that are read and appended to; for --history and `farside check`
-    ListAppend,
-    /// Counters that are counted up
-    Counter,
-    /// Transfers between accounts
-    Transfer,
+    Txns(Kind),
+}
+
+impl ValueEnum for Workload {
+    fn value_variants<'a>() -> &'a [Self] {
+        use Kind::{Counter, Kvs, ListAppend, SmallBank, Tatp, Transfer};
+        const ALL: [Workload; 7] = [
+            Workload::Verbs,
+            Workload::Txns(Kvs),
+            Workload::Txns(SmallBank),
+            Workload::Txns(Tatp),
+            Workload::Txns(ListAppend),
+            Workload::Txns(Counter),
+            Workload::Txns(Transfer),
+        ];
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (name, about) = match self {
+            Workload::Verbs => ("verbs", "Raw READ, WRITE, CAS, FAA and FLUSH"),
+            Workload::Txns(kind) => (kind.name(), kind.about()),
+        };
+        Some(PossibleValue::new(name).help(about))
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -168,12 +180,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
     match args.workload {
         Workload::Verbs => verbs::run(args),
-        Workload::Kvs => txns::run(args, Kind::Kvs),
-        Workload::SmallBank => txns::run(args, Kind::SmallBank),
-        Workload::Tatp => txns::run(args, Kind::Tatp),
-        Workload::ListAppend => txns::run(args, Kind::ListAppend),
-        Workload::Counter => txns::run(args, Kind::Counter),
-        Workload::Transfer => txns::run(args, Kind::Transfer),
+        Workload::Txns(kind) => txns::run(args, kind),
     }
 }
 

@@ -35,6 +35,8 @@ pub(super) struct TxnReport {
     most_attempts: u32,
     /// Transactions that committed while the run was warming up; not counted above.
     warmup_committed: u64,
+    /// Transactions that arrived and were not begun, where more arrive than can be served.
+    unserved: u64,
     invariants: String,
 }
 
@@ -88,7 +90,6 @@ impl TxnReport {
         kind: Kind,
         tally: &Tally,
         invariants: &std::result::Result<(), String>,
-        all_committed: u64,
     ) -> Self {
         let (committed, aborted) = (tally.committed(), tally.aborted());
         let latencies = tally.latencies();
@@ -119,7 +120,8 @@ impl TxnReport {
             per_txn: PerTxn::default(),
             by_type: tally.kinds.iter().map(|kind| (kind.name, ByType::new(kind))).collect(),
             most_attempts: tally.most_tries,
-            warmup_committed: all_committed - committed,
+            warmup_committed: tally.uncounted,
+            unserved: tally.unserved,
             invariants: match invariants {
                 Ok(()) => "ok".into(),
                 Err(why) => format!("violated: {why}"),
@@ -168,6 +170,9 @@ impl TxnReport {
             self.abort_rate * 100.0,
             self.most_attempts
         );
+        if self.unserved > 0 {
+            say!("overloaded: about {} transactions arrived and were not begun", self.unserved);
+        }
         say!("invariants: {}", self.invariants);
         Ok(())
     }

@@ -29,7 +29,6 @@ const STEP: Duration = Duration::from_micros(2);
 struct Found {
     tally: Tally,
     invariants: std::result::Result<(), String>,
-    counted: u64,
 }
 
 pub(super) fn run(args: &BenchArgs, kind: Kind) -> Result<ExitCode> {
@@ -65,7 +64,7 @@ pub(super) fn run(args: &BenchArgs, kind: Kind) -> Result<ExitCode> {
     if let Some(sink) = sink {
         sink.finish().context("writing the history")?;
     }
-    let report = TxnReport::new(args, kind, &found.tally, &found.invariants, found.counted);
+    let report = TxnReport::new(args, kind, &found.tally, &found.invariants);
     report.print(args.json)?;
     Ok(ExitCode::from(u8::from(found.invariants.is_err())))
 }
@@ -87,8 +86,7 @@ impl Visit for Run<'_> {
             let process = sim.add_process();
             let thread = |_| sim.add_thread(process);
             let (tally, invariants) = simulate(&thread, &engine, &workload, &plan, self.sink)?;
-            let counted = tally.committed();
-            return Ok(Found { tally, invariants, counted });
+            return Ok(Found { tally, invariants });
         }
         let engine = Reference::new(None);
         let worker = Worker::new(args.seed);
@@ -100,7 +98,7 @@ impl Visit for Run<'_> {
         let tally = driver::run(&engine, &workload, &plan, &control, self.sink)?;
         drop(progress);
         let invariants = worker.block_on(workload.check(&mut engine.session(&worker)));
-        Ok(Found { tally, invariants, counted: control.committed.load(Ordering::Relaxed) })
+        Ok(Found { tally, invariants })
     }
 }
 

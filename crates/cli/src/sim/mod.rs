@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, ensure};
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use farside_sim::Faults;
 use farside_sim::litmus::{Litmus, PROGRAMS, STEPS};
@@ -66,26 +67,40 @@ pub(crate) struct SimArgs {
     json: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Workload {
-    /// Small programs that rely on exactly what the fabric's contracts promise
     Litmus,
-    /// A pool whose machines, clients, network and config store fail: never two primaries, and no region
-    /// without one for long
     Pool,
-    /// Keys and values on the reference engine
-    Kvs,
-    /// SmallBank on the reference engine
-    #[value(name = "smallbank")]
-    SmallBank,
-    /// TATP on the reference engine
-    Tatp,
-    /// Lists on the reference engine
-    ListAppend,
-    /// Counters on the reference engine
-    Counter,
-    /// Transfers on the reference engine
-    Transfer,
+    Txns(Kind),
+}
+
+impl ValueEnum for Workload {
+    fn value_variants<'a>() -> &'a [Self] {
+        use Kind::{Counter, Kvs, ListAppend, SmallBank, Tatp, Transfer};
+        const ALL: [Workload; 8] = [
+            Workload::Litmus,
+            Workload::Pool,
+            Workload::Txns(Kvs),
+            Workload::Txns(SmallBank),
+            Workload::Txns(Tatp),
+            Workload::Txns(ListAppend),
+            Workload::Txns(Counter),
+            Workload::Txns(Transfer),
+        ];
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let about = match self {
+            Workload::Litmus => "Small programs that rely on exactly what the fabric promises",
+            Workload::Pool => {
+                "A pool whose machines, clients, network and config store fail: never two primaries, \
+                 and no region without one for long"
+            }
+            Workload::Txns(kind) => kind.about(),
+        };
+        Some(PossibleValue::new(self.name()).help(about))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -97,24 +112,11 @@ enum Protocol {
 }
 
 impl Workload {
-    /// Of transactions.
-    fn kind(self) -> Option<Kind> {
-        match self {
-            Workload::Litmus | Workload::Pool => None,
-            Workload::Kvs => Some(Kind::Kvs),
-            Workload::SmallBank => Some(Kind::SmallBank),
-            Workload::Tatp => Some(Kind::Tatp),
-            Workload::ListAppend => Some(Kind::ListAppend),
-            Workload::Counter => Some(Kind::Counter),
-            Workload::Transfer => Some(Kind::Transfer),
-        }
-    }
-
     fn name(self) -> &'static str {
         match self {
             Workload::Litmus => "litmus",
             Workload::Pool => "pool",
-            _ => self.kind().map_or("", Kind::name),
+            Workload::Txns(kind) => kind.name(),
         }
     }
 }
@@ -183,7 +185,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     let one = seeds.count == 1 && (args.program.len() == 1 || !is_litmus);
     ensure!(!args.trace || one, "--trace needs --seed N, and for litmus one --program");
     let litmus_only = args.careless || !args.program.is_empty();
-    let of_txns = args.workload.kind().is_some();
+    let of_txns = matches!(args.workload, Workload::Txns(_));
     let verbless = of_txns && args.protocol == Protocol::Reference;
     ensure!(
         !(verbless && args.faults.is_some()),
@@ -270,10 +272,7 @@ fn run_seed(args: &SimArgs, seed: u64) -> SeedResult {
     match args.workload {
         Workload::Litmus => litmus::run_seed(args, seed),
         Workload::Pool => pool::run_seed(args, seed),
-        workload => match workload.kind() {
-            Some(kind) => txns::run_seed(args, kind, seed),
-            None => SeedResult::default(),
-        },
+        Workload::Txns(kind) => txns::run_seed(args, kind, seed),
     }
 }
 

@@ -1,43 +1,13 @@
 //! Transactions in the simulator: their histories and invariants are checked.
 
 use farside_sim::Faults;
-use farside_workloads::check::Level;
-use farside_workloads::load::{Kind, Shape, Visit, Workload};
-use farside_workloads::trial::{self, Outcome, plan};
+use farside_workloads::load::Kind;
+use farside_workloads::trial::{self, Outcome, Trial};
 
 use super::{Protocol, SeedResult, SimArgs};
 
 /// Transactions of a run.
 const TXNS: u64 = 500;
-
-/// Small enough that transactions meet.
-fn shape(kind: Kind) -> Shape {
-    let mut shape = Shape { threads: 4, ..Shape::default() };
-    match kind {
-        Kind::Kvs => shape.keys = Some(200),
-        Kind::SmallBank | Kind::Transfer => shape.accounts = Some(100),
-        Kind::Tatp => shape.subscribers = Some(100),
-        Kind::ListAppend | Kind::Counter => shape.keys = Some(8),
-    }
-    shape
-}
-
-struct Trial {
-    seed: u64,
-    txns: u64,
-    protocol: trial::Protocol,
-    faults: Faults,
-}
-
-impl Visit for Trial {
-    type Output = Result<Outcome, String>;
-
-    fn visit<W: Workload + Send + 'static>(self, workload: W) -> Result<Outcome, String> {
-        let plan = plan(self.seed, self.txns);
-        let outcome = trial::run_on(workload, &plan, self.protocol, self.faults, Level::Strict);
-        outcome.map_err(|why| why.to_string())
-    }
-}
 
 /// Runs a workload with one seed.
 pub(super) fn run_seed(args: &SimArgs, kind: Kind, seed: u64) -> SeedResult {
@@ -52,7 +22,7 @@ pub(super) fn run_seed(args: &SimArgs, kind: Kind, seed: u64) -> SeedResult {
     };
     let run = |txns| {
         let trial = Trial { seed, txns, protocol, faults };
-        kind.visit(&shape(kind), trial).and_then(|outcome| outcome)
+        kind.visit(&kind.small(), trial)?.map_err(|why| why.to_string())
     };
     let explain = |why: &str| explain(args, kind, seed, txns, why, &run);
     match run(txns) {

@@ -153,7 +153,7 @@ impl Heap {
     }
 
     /// Makes a slab one of ours.
-    pub(super) fn adopt(&mut self, slab: Slab) {
+    pub(super) fn adopt(&mut self, slab: Slab) -> usize {
         let vacant = self.slabs.iter().position(Option::is_none);
         let index = vacant.unwrap_or_else(|| {
             self.slabs.push(None);
@@ -166,6 +166,7 @@ impl Heap {
             self.with_room[slab.class.number() as usize].push(index as u32);
         }
         self.slabs[index] = Some(slab);
+        index
     }
 
     /// Forgets a slab, which is given back.

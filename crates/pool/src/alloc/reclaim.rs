@@ -83,11 +83,10 @@ impl Heap {
                 slab.free.give(number);
             }
         }
-        let freed = headers.contains(&FREED);
-        self.adopt(slab);
-        if freed {
-            self.scrub().await?;
-        }
+        let freed: Vec<usize> =
+            (0..headers.len()).filter(|number| headers[*number] == FREED).collect();
+        let index = self.adopt(slab);
+        self.take_back(index, &freed).await?;
         Ok(true)
     }
 }

@@ -52,7 +52,7 @@ impl Heap {
     }
 
     /// Of these objects of a slab, frees those that are marked so.
-    async fn take_back(&mut self, index: usize, numbers: &[usize]) -> Result<usize> {
+    pub(super) async fn take_back(&mut self, index: usize, numbers: &[usize]) -> Result<usize> {
         let Some(slab) = &self.slabs[index] else { return Ok(0) };
         let (place, class) = (&self.places[slab.region], slab.class);
         let offsets: Vec<u64> = numbers.iter().map(|number| slab.offset(*number)).collect();

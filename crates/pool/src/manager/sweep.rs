@@ -15,9 +15,13 @@ pub(super) async fn sweep(state: Rc<State>) {
     let links = Links::new(&state.means.worker, &state.means.connect);
     let mut swept: Option<Config> = None;
     while !state.retired.get() {
-        let config = state.config.borrow().clone();
-        let counts = state.counting.get() == config.epoch;
-        if counts && swept.as_ref().is_none_or(|swept| is_dirty(swept, &config)) {
+        let due = {
+            let config = state.config.borrow();
+            let counts = state.counting.get() == config.epoch;
+            counts && swept.as_ref().is_none_or(|swept| is_dirty(swept, &config))
+        };
+        if due {
+            let config = state.config.borrow().clone();
             links.keep(&config.nodes);
             let mut all = true;
             for region in &config.regions {

@@ -56,11 +56,15 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
                 Some(rate) => self.next_arrival(arrival, rate),
                 None => self.worker.now(),
             };
-            // All that arrived in time is served, however late that is: who waits longest counts, too.
-            if let Until::Time(span) = shared.plan.until
-                && arrival - shared.begin >= span
-            {
-                return Ok(());
+            if let Until::Time(span) = shared.plan.until {
+                if arrival - shared.begin >= span {
+                    return Ok(());
+                }
+                // What arrived in time is served, for as long again: who waits longest counts, too.
+                if self.worker.now() - shared.begin >= 2 * span {
+                    self.give_up(span.saturating_sub(arrival - shared.begin));
+                    return Ok(());
+                }
             }
             if shared.plan.rate.is_some() {
                 self.worker.sleep_until(arrival).await;
@@ -74,6 +78,13 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
                 return Err(broken);
             }
         }
+    }
+
+    /// More arrives than can be served: about how much is left of a time.
+    fn give_up(&self, left: Duration) {
+        let plan = &self.shared.plan;
+        let rate = plan.rate.unwrap_or(0.0) / (plan.threads * plan.coordinators) as f64;
+        self.shared.tally.borrow_mut().unserved += 1 + (rate * left.as_secs_f64()) as u64;
     }
 
     /// As if each coordinator had customers that do not wait for each other.

@@ -29,6 +29,8 @@ pub struct Tally {
     pub most_tries: u32,
     /// Transactions that ended while it was not counted yet.
     pub uncounted: u64,
+    /// About how many transactions arrived and were not begun.
+    pub unserved: u64,
 }
 
 /// The longest that is told apart: an hour.
@@ -48,7 +50,7 @@ impl Tally {
             latencies: histogram(),
         };
         let kinds = names.iter().map(kind).collect();
-        Tally { kinds, from: u64::MAX, to: 0, most_tries: 0, uncounted: 0 }
+        Tally { kinds, from: u64::MAX, to: 0, most_tries: 0, uncounted: 0, unserved: 0 }
     }
 
     /// Of all threads together; `None` if there are none.
@@ -71,6 +73,7 @@ impl Tally {
         self.to = self.to.max(other.to);
         self.most_tries = self.most_tries.max(other.most_tries);
         self.uncounted += other.uncounted;
+        self.unserved += other.unserved;
     }
 
     /// How long was counted: from the first begin of any thread to the last end.

@@ -35,11 +35,6 @@ impl<R: BufRead> Lines<R> {
         Lines { input, line: 0, text: Vec::new(), ids: HashSet::new() }
     }
 
-    /// The line that was read last.
-    pub fn line(&self) -> u64 {
-        self.line
-    }
-
     fn flaw(&self, why: impl Into<String>) -> Flaw {
         Flaw { line: self.line, why: why.into() }
     }

@@ -66,6 +66,34 @@ impl Kind {
         }
     }
 
+    /// What it is, in a few words.
+    pub fn about(self) -> &'static str {
+        match self {
+            Kind::Kvs => "Keys and values: some read, some written",
+            Kind::SmallBank => {
+                "Savings and checking accounts, 4 % of them take 90 % of the accesses"
+            }
+            Kind::Tatp => "Telephone subscribers, four of five transactions only read",
+            Kind::ListAppend => {
+                "Lists that are read and appended to: their histories tell everything"
+            }
+            Kind::Counter => "Counters that are counted up",
+            Kind::Transfer => "Transfers between accounts",
+        }
+    }
+
+    /// A shape so small that transactions meet.
+    pub fn small(self) -> Shape {
+        let mut shape = Shape { threads: 4, ..Shape::default() };
+        match self {
+            Kind::Kvs => shape.keys = Some(50),
+            Kind::SmallBank | Kind::Transfer => shape.accounts = Some(40),
+            Kind::Tatp => shape.subscribers = Some(20),
+            Kind::ListAppend | Kind::Counter => shape.keys = Some(8),
+        }
+        shape
+    }
+
     /// The options that shape it.
     pub fn options(self) -> &'static [&'static str] {
         match self {
