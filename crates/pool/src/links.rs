@@ -61,8 +61,8 @@ impl Links {
         Links { worker, connect, links: RefCell::default(), careful: true }
     }
 
-    /// For one who looks himself which life of a node it is.
-    pub(crate) fn careless(worker: &Worker, connect: &Rc<dyn Connect>) -> Self {
+    /// For one who looks himself which life of a node it is, or where nodes have one life only.
+    pub fn careless(worker: &Worker, connect: &Rc<dyn Connect>) -> Self {
         Links { careful: false, ..Self::new(worker, connect) }
     }
 

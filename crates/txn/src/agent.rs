@@ -4,123 +4,143 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use farside_fabric::{Queue, Tally, Worker};
-use farside_pool::{Addr, Config, RegionId, Replica, Seat};
+use farside_fabric::{Tally, Worker};
+use farside_pool::alloc::Heap;
+use farside_pool::{Config, Links, Permit, RegionId, Seat};
 
 use crate::clock::Clock;
+use crate::noted::InUse;
+use crate::queues::Queues;
 use crate::ring::Ring;
-use crate::turns::Turns;
-use crate::words::{Lock, OWNERS};
-use crate::{Target, Trap, Txn, TxnError, horizon};
-
-/// Where in the pool a session finds what is not an object.
-#[derive(Clone, Debug)]
-pub struct Layout {
-    /// A word for each owner: the oldest snapshot that it may read.
-    pub board: Addr,
-    /// How many owners there are at most.
-    pub owners: u16,
-    /// In each region where the rings of all owners are, one after the other.
-    pub rings: BTreeMap<u16, u64>,
-    /// How long each of them is.
-    pub ring_bytes: u64,
-}
+use crate::session::{IDLE, Noted, Session, Vacancy};
+use crate::space::Space;
+use crate::system::{self, FORMAT, THIS_FORMAT};
+use crate::words::Lock;
+use crate::{Trap, Txn, TxnError, horizon};
 
 /// A thread's part in a session.
 pub struct Agent {
     pub(crate) worker: Worker,
+    pub(crate) session: Arc<Session>,
     pub(crate) seat: Seat,
+    thread: u16,
+    /// Its name in lock words.
     pub(crate) owner: u16,
-    queues: BTreeMap<u16, Queue>,
+    links: Links,
+    queues: RefCell<Rc<Queues>>,
     clock: Box<dyn Clock>,
-    pub(crate) layout: Layout,
     last_tick: Cell<u64>,
-    rings: RefCell<BTreeMap<RegionId, Ring>>,
-    /// How many read each snapshot.
-    snapshots: RefCell<BTreeMap<u64, u32>>,
-    pub(crate) horizon: Cell<u64>,
-    /// Others know which snapshots are read here.
-    pub(crate) told: Cell<bool>,
+    pub(crate) rings: RefCell<BTreeMap<RegionId, Ring>>,
+    pub(crate) space: Space,
+    /// Snapshots that are read.
+    snapshots: RefCell<InUse>,
+    /// Since when the addresses are that transactions use.
+    floors: RefCell<InUse>,
+    noted: Arc<Noted>,
+    /// Releases under way.
+    pub(crate) releasing: Cell<usize>,
+    /// Locks may be left behind: the place of this thread is not for another one.
+    pub(crate) unclean: Cell<bool>,
     pub(crate) tally: Tally,
-    pub(crate) turns: Arc<Turns>,
     trap: Cell<Option<Trap>>,
 }
 
 /// What a thread's part is made of.
 pub struct Parts {
+    /// What it shares with other threads of the process.
+    pub session: Arc<Session>,
     /// Its place in the view of its process.
     pub seat: Seat,
-    /// A number that no other thread of any session has, from 1.
-    pub owner: u16,
-    /// A queue to every node.
-    pub queues: BTreeMap<u16, Queue>,
+    /// How it reaches nodes.
+    pub links: Links,
     /// What it knows of time.
     pub clock: Box<dyn Clock>,
-    /// Where things are.
-    pub layout: Layout,
-    /// The turns of its process.
-    pub turns: Arc<Turns>,
 }
-
-/// How often a thread tells which snapshots it reads.
-const TELLING: Duration = Duration::from_micros(500);
 
 impl Agent {
     /// A thread's part in a session.
-    pub fn new(worker: &Worker, parts: Parts) -> Rc<Self> {
-        let Parts { seat, owner, queues, clock, layout, turns } = parts;
-        assert!(
-            0 < owner && owner <= layout.owners && layout.owners < OWNERS,
-            "a place on the board"
-        );
-        let ring = |(region, begin): (&u16, &u64)| {
-            let begin = begin + u64::from(owner - 1) * layout.ring_bytes;
-            (RegionId(*region), Ring::new(begin, layout.ring_bytes))
-        };
-        let rings = RefCell::new(layout.rings.iter().map(ring).collect());
+    pub async fn join(worker: &Worker, parts: Parts) -> Result<Rc<Self>, TxnError> {
+        let Parts { session, seat, links, clock } = parts;
+        let permit = seat.permit(worker.now()).ok_or(TxnError::NotNow)?;
+        let queues = connect(&links, permit.config()).await?;
+        let config = permit.config();
+        let places: Vec<_> = config.regions.iter().filter_map(|r| queues.place(r)).collect();
+        let first = places.iter().find(|place| place.region == system::REGION);
+        let first = first.ok_or_else(|| TxnError::Refused("the pool has no region".into()))?;
+        if !first.reserve_system(worker).await? {
+            return Err(TxnError::Refused("the pool is used by something else".into()));
+        }
+        check_format(worker, &queues, config).await?;
+        let full = || TxnError::Refused("a process has at most 15 threads in a session".into());
+        let (vacancy, noted) = session.enter().ok_or_else(full)?;
+        let Vacancy { thread, last_tick, rings } = vacancy;
+        let heap_owner = session.identity.serial << 10 | u64::from(thread);
+        let bytes = session.limits.ring_bytes;
+        let rings = rings
+            .into_iter()
+            .map(|(addr, busy)| (addr.region(), Ring::new(addr, bytes, busy)))
+            .collect();
         let agent = Rc::new(Agent {
             worker: worker.clone(),
+            owner: session.lock_owner(thread),
+            thread,
             seat,
-            owner,
-            queues,
+            links,
+            queues: RefCell::new(Rc::new(queues)),
             clock,
-            layout,
-            last_tick: Cell::new(0),
-            rings,
+            last_tick: Cell::new(last_tick),
+            rings: RefCell::new(rings),
+            space: Space::new(Heap::new(worker, heap_owner, places)),
             snapshots: RefCell::default(),
-            horizon: Cell::new(0),
-            told: Cell::new(false),
+            floors: RefCell::default(),
+            noted,
+            releasing: Cell::new(0),
+            unclean: Cell::new(false),
             tally: Tally::default(),
-            turns,
             trap: Cell::new(None),
+            session,
         });
-        worker.spawn(horizon::tend(Rc::downgrade(&agent), TELLING)).detach();
-        agent
+        worker.spawn(horizon::tend(Rc::downgrade(&agent))).detach();
+        Ok(agent)
     }
 
     /// Begins a transaction.
-    pub fn begin(self: &Rc<Self>) -> Result<Txn, TxnError> {
-        let permit = self.seat.permit(self.worker.now()).ok_or(TxnError::NotNow)?;
+    pub async fn begin(self: &Rc<Self>) -> Result<Txn, TxnError> {
+        let permit = self.permit()?;
+        let queues = self.queues();
+        if queues.epoch != permit.config().epoch || queues.is_broken() {
+            let queues = connect(&self.links, permit.config()).await?;
+            *self.queues.borrow_mut() = Rc::new(queues);
+        }
         Ok(Txn::new(Rc::clone(self), permit))
     }
 
-    /// Writes an object as it is to be in the beginning, before anybody uses it.
-    pub async fn load(&self, target: Target, words: &[u64]) -> Result<(), TxnError> {
-        let permit = self.seat.permit(self.worker.now()).ok_or(TxnError::NotNow)?;
-        let mut round = self.worker.round();
-        for replica in self.replicas(permit.config(), target.addr)? {
-            let at = replica.base + target.addr.offset();
-            round.to(self.queue(replica.node)?).write(at, words);
-        }
-        round.ring().await?;
-        Ok(())
+    pub(crate) fn permit(&self) -> Result<Permit, TxnError> {
+        self.seat.permit(self.worker.now()).ok_or(TxnError::NotNow)
+    }
+
+    pub(crate) fn queues(&self) -> Rc<Queues> {
+        Rc::clone(&self.queues.borrow())
+    }
+
+    /// The thread that this is for.
+    pub fn worker(&self) -> &Worker {
+        &self.worker
     }
 
     /// What its verbs were, by phases.
     pub fn tally(&self) -> &Tally {
         &self.tally
+    }
+
+    /// Waits until all locks are given back that are on their way.
+    pub async fn quiesce(&self) {
+        while self.releasing.get() > 0 {
+            self.worker.yield_now().await;
+        }
     }
 
     /// Leaves out a rule, to see what it is good for.
@@ -134,26 +154,6 @@ impl Agent {
         cfg!(feature = "traps") && self.trap.get() == Some(trap)
     }
 
-    pub(crate) fn queue(&self, node: u16) -> Result<&Queue, TxnError> {
-        let unknown = || TxnError::Refused(format!("there is no queue to node {node}"));
-        self.queues.get(&node).ok_or_else(unknown)
-    }
-
-    pub(crate) fn nowhere(&self, addr: Addr) -> TxnError {
-        TxnError::Refused(format!("{addr} is in no region that has a copy"))
-    }
-
-    /// The copies of an object; the primary is the first.
-    pub(crate) fn replicas<'c>(
-        &self,
-        config: &'c Config,
-        addr: Addr,
-    ) -> Result<&'c [Replica], TxnError> {
-        let region = config.region(addr.region());
-        let replicas = region.map_or(&[][..], |region| &region.replicas);
-        if replicas.is_empty() { Err(self.nowhere(addr)) } else { Ok(replicas) }
-    }
-
     /// The latest that it may be.
     pub(crate) fn upper(&self) -> u64 {
         self.clock.bounds().1
@@ -162,6 +162,11 @@ impl Agent {
     /// The earliest that it may be.
     pub(crate) fn lower(&self) -> u64 {
         self.clock.bounds().0
+    }
+
+    /// A time for the addresses that are learned now.
+    pub fn learned_at(&self) -> u64 {
+        self.lower()
     }
 
     /// Waits until a time is past for sure.
@@ -182,36 +187,50 @@ impl Agent {
         Lock::new(self.owner, tick)
     }
 
-    /// A snapshot to be read from now on. Before the first, others must know of this thread: its word on the
+    /// A snapshot to be read from now on. Before the first, others must know of this session: its line on the
     /// board may take long to get there, and meanwhile they would not keep what it reads.
     pub(crate) async fn enter(self: &Rc<Self>) -> Result<u64, TxnError> {
-        if !self.told.get() {
+        if !self.session.told.load(Ordering::Acquire) {
             horizon::look(self).await?;
         }
+        let mut snapshots = self.snapshots.borrow_mut();
+        if snapshots.oldest().is_none() {
+            // A bound first, and the snapshot when that is to be seen.
+            self.noted.oldest.store(self.lower(), Ordering::SeqCst);
+        }
         let snapshot = self.upper();
-        self.count(snapshot);
+        snapshots.enter(snapshot);
         Ok(snapshot)
-    }
-
-    fn count(&self, snapshot: u64) {
-        *self.snapshots.borrow_mut().entry(snapshot).or_default() += 1;
     }
 
     /// A snapshot is not read any more.
     pub(crate) fn leave(&self, snapshot: u64) {
         let mut snapshots = self.snapshots.borrow_mut();
-        if let Some(count) = snapshots.get_mut(&snapshot) {
-            *count -= 1;
-            if *count == 0 {
-                snapshots.remove(&snapshot);
+        snapshots.leave(snapshot);
+        let oldest = snapshots.oldest().unwrap_or(IDLE);
+        self.noted.oldest.store(oldest, Ordering::SeqCst);
+    }
+
+    /// A transaction begins: it uses no address that was learned before what this returns.
+    pub(crate) fn enter_floor(&self) -> u64 {
+        let mut floors = self.floors.borrow_mut();
+        loop {
+            let floor = self.session.floor();
+            if floors.oldest().is_none() {
+                self.noted.floor.store(floor, Ordering::SeqCst);
+            }
+            // Either this is seen by whoever raises it, or that is seen here.
+            if self.session.floor() == floor {
+                floors.enter(floor);
+                return floor;
             }
         }
     }
 
-    /// The oldest snapshot that is read here, or may be read next.
-    pub(crate) fn oldest(&self) -> u64 {
-        let lower = self.lower();
-        self.snapshots.borrow().keys().next().map_or(lower, |oldest| lower.min(*oldest))
+    pub(crate) fn leave_floor(&self, floor: u64) {
+        let mut floors = self.floors.borrow_mut();
+        floors.leave(floor);
+        self.noted.floor.store(floors.oldest().unwrap_or(IDLE), Ordering::SeqCst);
     }
 
     /// Does something with the ring in a region.
@@ -223,15 +242,53 @@ impl Agent {
         let mut rings = self.rings.borrow_mut();
         let missing = || TxnError::Refused(format!("region {} has no place for records", region.0));
         let ring = rings.get_mut(&region).ok_or_else(missing)?;
-        let reusable = if self.has(Trap::EarlyReuse) { u64::MAX } else { self.horizon.get() };
+        let reusable = match self.has(Trap::EarlyReuse) {
+            true => u64::MAX,
+            false => self.session.horizon.load(Ordering::Acquire),
+        };
         ring.forget(reusable);
         Ok(act(ring))
     }
 }
 
+/// A queue to every node of a configuration.
+async fn connect(links: &Links, config: &Config) -> Result<Queues, TxnError> {
+    let mut to = Vec::with_capacity(config.nodes.len());
+    for node in &config.nodes {
+        // Who cannot be reached is left out: whoever needs it hears of that.
+        to.extend(links.to(node).await.map(|queue| (node.id, queue)));
+    }
+    Ok(Queues { epoch: config.epoch, to })
+}
+
+/// Makes an empty pool ours, and refuses one that is of another format.
+async fn check_format(worker: &Worker, queues: &Queues, config: &Config) -> Result<(), TxnError> {
+    for replica in crate::queues::replicas(config, system::catalog_root())? {
+        let mut round = worker.round();
+        let found = round.to(queues.to(replica.node)?).cas(replica.base + FORMAT, 0, THIS_FORMAT);
+        let found = round.ring().await?[found];
+        if found != 0 && found != THIS_FORMAT {
+            return Err(TxnError::Refused(format!(
+                "the pool has another format ({found:#x}, expected {THIS_FORMAT:#x})"
+            )));
+        }
+    }
+    Ok(())
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let clean = !self.unclean.get() && self.releasing.get() == 0;
+        let rings = std::mem::take(&mut *self.rings.borrow_mut());
+        let rings = rings.into_values().map(Ring::into_place).collect();
+        let vacancy = Vacancy { thread: self.thread, last_tick: self.last_tick.get(), rings };
+        self.session.leave(&self.noted, clean.then_some(vacancy));
+    }
+}
+
 impl std::fmt::Debug for Parts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parts").field("owner", &self.owner).finish_non_exhaustive()
+        f.debug_struct("Parts").finish_non_exhaustive()
     }
 }
 

@@ -4,21 +4,24 @@
 use std::rc::Rc;
 
 use farside_fabric::probe;
-use farside_pool::Replica;
 
-use crate::object::{LOCK, TS, Version};
+use crate::object::{HEADER, IN_USE, LOCK, TS};
+use crate::queues::replicas;
 use crate::record::{self, Record};
 use crate::ring::Released;
 use crate::txn::Txn;
 use crate::{INSTALL, Trap, TxnError, VALIDATE, Why, horizon};
 
-/// What goes to one replica for one object: a record, and then the object from `ts` on.
+/// What goes to every replica for one object: a record, and then the object from `ts` on. Made once: after an
+/// error the same bytes are written again.
 struct Write {
-    replica: Replica,
+    entry: usize,
+    /// Where in the region the record goes.
     record_at: u64,
-    record: Rc<[u64]>,
-    object_at: u64,
-    object: Rc<[u64]>,
+    /// The words of the record, and behind them those of the object.
+    words: Vec<u64>,
+    /// Words of the record.
+    record_words: usize,
 }
 
 impl Txn {
@@ -27,10 +30,9 @@ impl Txn {
         if self.entries.iter().all(|entry| entry.new.is_none()) {
             return Ok(None);
         }
-        let written = |entry: &crate::txn::Entry| entry.new.is_some() && !entry.locked;
-        let late: Vec<usize> =
-            (0..self.entries.len()).filter(|at| written(&self.entries[*at])).collect();
-        self.step(&late, &[]).await?;
+        self.lock_the_rest().await?;
+        // Before the time is taken: whatever is written there is written by nobody else.
+        self.write_blobs().await?;
         // All bits are held on all replicas of a configuration that counts.
         if !self.permit.is_valid(self.agent.worker.now()) {
             probe!("the regions moved before a commit");
@@ -50,19 +52,21 @@ impl Txn {
         let released = Released::default();
         let prepared = self.prepare(time, &released).await;
         let writes = prepared.inspect_err(|_| released.set(true))?;
-        self.install(&writes).await?;
+        let mut release = self.take_locks(true).expect("what is written is locked");
+        // From here on nobody takes the locks back if this fails: the outcome is open.
+        let installed = self.install(&writes).await;
+        self.entries.clear();
+        self.blobs.clear();
+        if let Err(error) = installed {
+            self.agent.unclean.set(true);
+            return Err(error);
+        }
         if !self.agent.has(Trap::NoUncertaintyWait) {
             self.agent.wait_past(time).await;
         }
-        if let Some(release) = self.take_locks() {
-            let release = async move {
-                if release.run().await {
-                    released.set(true);
-                }
-            };
-            let worker = self.agent.worker.clone();
-            worker.spawn(release).detach();
-        }
+        release.released = Some(released);
+        release.bury(std::mem::take(&mut self.doomed), time);
+        release.detach();
         Ok(Some(time))
     }
 
@@ -72,11 +76,12 @@ impl Txn {
         let mut round = agent.worker.round().counted(&agent.tally, VALIDATE);
         let mut looks = Vec::new();
         let random = agent.worker.random() as usize;
-        for (at, entry) in self.entries.iter().enumerate().filter(|(_, entry)| !entry.locked) {
+        let only_read = |entry: &crate::txn::Entry| !entry.locked && entry.counts && entry.is_seen();
+        for (at, entry) in self.entries.iter().enumerate().filter(|(_, entry)| only_read(entry)) {
             let addr = entry.target.addr;
-            let replicas = agent.replicas(self.permit.config(), addr)?;
+            let replicas = replicas(self.permit.config(), addr)?;
             let replica = replicas[random.wrapping_add(at) % replicas.len()];
-            let mut bell = round.to(agent.queue(replica.node)?);
+            let mut bell = round.to(self.queues.to(replica.node)?);
             let lock = bell.read(replica.base + addr.offset() + LOCK, 8);
             let ts = bell.read(replica.base + addr.offset() + TS, 8);
             looks.push((lock, ts, entry.version.ts));
@@ -100,24 +105,20 @@ impl Txn {
     async fn prepare(&mut self, time: u64, released: &Released) -> Result<Vec<Write>, TxnError> {
         let lock = self.lock.ok_or_else(|| TxnError::Refused("nothing is locked".into()))?;
         let objects = self.entries.iter().filter(|entry| entry.new.is_some()).count() as u64;
-        let mut writes = Vec::new();
+        let mut writes = Vec::with_capacity(objects as usize);
         for at in 0..self.entries.len() {
-            let target = self.entries[at].target;
-            let Some(new) = self.entries[at].new.take() else { continue };
-            let old = self.entries[at].version.clone();
-            let prev = self.take_slot(at, time, released).await?;
-            let record = Record { id: lock.to_word(), objects, object: target.addr, time, old };
-            let record: Rc<[u64]> = record.to_words().into();
-            let object: Rc<[u64]> = Version { ts: time, prev, ..new }.to_words().into();
-            for replica in self.agent.replicas(self.permit.config(), target.addr)? {
-                writes.push(Write {
-                    replica: *replica,
-                    record_at: replica.base + prev,
-                    record: Rc::clone(&record),
-                    object_at: replica.base + target.addr.offset() + TS,
-                    object: Rc::clone(&object),
-                });
+            if self.entries[at].new.is_none() {
+                continue;
             }
+            let prev = self.take_slot(at, time, released).await?;
+            let entry = &self.entries[at];
+            let record =
+                Record { id: lock.to_word(), objects, object: entry.target.addr, time };
+            let mut words = Vec::new();
+            record.extend(&entry.version, &mut words);
+            let record_words = words.len();
+            entry.new.as_ref().expect("seen above").extend(time, prev, &mut words);
+            writes.push(Write { entry: at, record_at: prev, words, record_words });
         }
         Ok(writes)
     }
@@ -126,10 +127,14 @@ impl Txn {
     /// keeps old records may be waiting for one of its locks.
     async fn take_slot(&self, at: usize, time: u64, released: &Released) -> Result<u64, TxnError> {
         let target = self.entries[at].target;
-        let (region, bytes) = (target.addr.region(), record::bytes(target.room));
+        let words = self.entries[at].version.words.len() as u32;
+        let (region, bytes) = (target.addr.region(), record::bytes(words));
+        // Readers do not know how long the old version is.
+        let reach = record::bytes(target.room);
+        self.agent.need_ring(region).await?;
         for tries in 0..2 {
             let taken = self.agent.with_ring(region, |ring| {
-                ring.is_large_enough(bytes).then(|| ring.take(bytes, time, released))
+                ring.is_large_enough(reach).then(|| ring.take(bytes, reach, time, released))
             })?;
             match taken {
                 None => return Err(TxnError::Refused("an object is larger than the ring".into())),
@@ -146,20 +151,29 @@ impl Txn {
     /// the same bytes go to the same places.
     async fn install(&self, writes: &[Write]) -> Result<(), TxnError> {
         let agent = &self.agent;
+        let queues = Rc::clone(&self.queues);
         for _ in 0..100 {
             let mut round = agent.worker.round().counted(&agent.tally, INSTALL);
             for write in writes {
-                let mut bell = round.to(agent.queue(write.replica.node)?);
-                bell.write(write.record_at, &write.record);
-                bell.write(write.object_at, &write.object);
-                if agent.has(Trap::EarlyRelease) {
-                    bell.write(write.object_at - TS + LOCK, &[0]);
+                let entry = &self.entries[write.entry];
+                let addr = entry.target.addr;
+                let (record, object) = write.words.split_at(write.record_words);
+                for replica in replicas(self.permit.config(), addr)? {
+                    let mut bell = round.to(queues.to(replica.node)?);
+                    let at = replica.base + addr.offset();
+                    bell.write(replica.base + write.record_at, record);
+                    if entry.fresh {
+                        bell.write(at + HEADER, &[IN_USE]);
+                    }
+                    bell.write(at + TS, object);
+                    if agent.has(Trap::EarlyRelease) {
+                        bell.write(at + LOCK, &[0]);
+                    }
                 }
             }
             let Err(error) = round.ring().await else { return Ok(()) };
             probe!("an install is posted again");
-            for write in writes {
-                let queue = agent.queue(write.replica.node)?;
+            for (_, queue) in &queues.to {
                 if queue.is_broken() && queue.reconnect().await.is_err() {
                     return Err(TxnError::Pending(error.to_string()));
                 }

@@ -35,6 +35,9 @@ pub enum TxnError {
     /// An object is in no region of the pool, or larger than its room.
     #[error("{0}")]
     Refused(String),
+    /// There is no room in the pool for an object.
+    #[error("the pool has no room for {0} bytes more")]
+    Full(u64),
     /// Records of earlier transactions are still needed by somebody: to be tried again later.
     #[error("the record ring is full: somebody still reads an old snapshot")]
     RingFull,
@@ -47,4 +50,14 @@ pub enum TxnError {
     /// A node did not do what it was asked.
     #[error(transparent)]
     Fabric(#[from] FabricError),
+}
+
+impl TxnError {
+    /// Whether the same transaction may succeed when it is tried again soon.
+    pub fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            TxnError::Conflict(_) | TxnError::NotNow | TxnError::Moved | TxnError::RingFull
+        )
+    }
 }

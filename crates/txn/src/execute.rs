@@ -1,17 +1,36 @@
 //! Execute: lock what will be written on every replica, read behind the lock at the primary
 //! (`ford.txt` §4.2), and read everything else at the snapshot; all in one round trip.
 
+use std::rc::Rc;
 use std::time::Duration;
 
-use farside_fabric::{Ticket, Word, Words, probe};
+use farside_fabric::{Done, Round, Ticket, Word, Words, probe};
 
-use crate::object::{LOCK, TS, Version};
-use crate::reader::Reading;
-use crate::txn::{Access, Entry, Txn, UNSEEN};
+use crate::agent::Agent;
+use crate::object::{LOCK, TS, Target, Version};
+use crate::queues::replicas;
+use crate::reader::{Asked, Reading};
+use crate::txn::{Access, Mode, Txn, UNSEEN};
+use crate::words::Lock;
 use crate::{EXECUTE, Trap, TxnError, Why};
 
 /// How long to wait for the bit of a backup whose primary is ours: its holder has lost, and gives way.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often a transaction that has nothing to lose asks for locks that others have, before it gives up.
+const MOST_TRIES: u32 = 12;
+
+/// How often somebody peeks at an object that is torn.
+const MOST_PEEKS: u32 = 100;
+
+/// A step: what is locked, what is read, what is peeked at.
+struct Step {
+    locks: Vec<usize>,
+    reads: Vec<usize>,
+    peeks: Vec<Target>,
+    /// Nothing was seen before it.
+    is_first: bool,
+}
 
 /// A lock that was asked for: its CASes, the primary's first, and the read behind that.
 struct AskedLock {
@@ -20,22 +39,34 @@ struct AskedLock {
     object: Ticket<Words>,
 }
 
+/// A round of a step.
+struct Posted {
+    locks: Vec<AskedLock>,
+    reads: Vec<Asked>,
+    peeks: Vec<Ticket<Words>>,
+}
+
 impl Txn {
     /// Sees some objects, which do not depend on each other, in one step. After an error the transaction
     /// cannot go on.
     pub async fn access(&mut self, wants: &[Access]) -> Result<(), TxnError> {
-        let (mut locks, mut reads) = (Vec::new(), Vec::new());
+        let is_first = self.snapshot.is_none() && self.lock.is_none();
+        let (mut locks, mut reads, mut peeks) = (Vec::new(), Vec::new(), Vec::new());
         for want in wants {
-            let known = self.find(want.target);
-            let entry = known.unwrap_or_else(|| {
-                self.entries.push(Entry::new(want.target));
-                self.entries.len() - 1
-            });
-            let is_seen = self.entries[entry].version.ts != UNSEEN;
-            if want.update && !self.entries[entry].locked {
-                locks.push(entry);
-            } else if !want.update && !is_seen {
-                reads.push(entry);
+            if want.mode == Mode::Peek {
+                if self.see(want.target).is_none() {
+                    peeks.push(want.target);
+                }
+                continue;
+            }
+            let at = self.entry(want.target);
+            let entry = &mut self.entries[at];
+            let update = want.mode != Mode::Read;
+            entry.fresh |= want.mode == Mode::Fresh;
+            if update && !entry.locked {
+                locks.push(at);
+            } else if !update && !entry.is_seen() && entry.new.is_none() {
+                reads.push(at);
             }
         }
         locks.sort_unstable();
@@ -43,29 +74,80 @@ impl Txn {
         reads.retain(|entry| !locks.contains(entry));
         reads.sort_unstable();
         reads.dedup();
-        self.step(&locks, &reads).await
+        self.step(Step { locks, reads, peeks, is_first }).await
     }
 
-    /// Locks some entries, and reads others.
-    pub(crate) async fn step(&mut self, locks: &[usize], reads: &[usize]) -> Result<(), TxnError> {
-        if locks.is_empty() && reads.is_empty() {
+    /// Locks what is to be written and is not locked yet.
+    pub(crate) async fn lock_the_rest(&mut self) -> Result<(), TxnError> {
+        let is_first = self.snapshot.is_none() && self.lock.is_none();
+        let late = |at: &usize| self.entries[*at].new.is_some() && !self.entries[*at].locked;
+        let locks: Vec<usize> = (0..self.entries.len()).filter(late).collect();
+        self.step(Step { locks, reads: Vec::new(), peeks: Vec::new(), is_first }).await
+    }
+
+    async fn step(&mut self, step: Step) -> Result<(), TxnError> {
+        if step.locks.is_empty() && step.reads.is_empty() && step.peeks.is_empty() {
             return Ok(());
         }
-        self.take_turns(locks).await?;
-        if !reads.is_empty() && self.snapshot.is_none() {
+        for tries in 1.. {
+            let start = self.agent.worker.now();
+            let tried = self.try_step(&step).await;
+            let lost = tried == Err(TxnError::Conflict(Why::Locked));
+            if !lost || !step.is_first || tries > MOST_TRIES {
+                return tried;
+            }
+            // Nothing was seen that would not be seen again: it asks once more, a while later.
+            probe!("a transaction asks for locks again");
+            self.start_over(&step).await?;
+            let cost = (self.agent.worker.now() - start).as_nanos() as u64;
+            let pause = self.agent.worker.random_below(cost.max(100) << tries.min(4));
+            self.agent.worker.sleep(Duration::from_nanos(pause)).await;
+        }
+        Ok(())
+    }
+
+    /// Everything is as it was before the first step.
+    async fn start_over(&mut self, step: &Step) -> Result<(), TxnError> {
+        let fresh: Vec<usize> =
+            step.locks.iter().copied().filter(|at| self.entries[*at].fresh).collect();
+        fresh.iter().for_each(|at| self.entries[*at].fresh = false);
+        if let Some(release) = self.take_locks(true)
+            && !release.run().await
+        {
+            return Err(TxnError::TimedOut("a release"));
+        }
+        fresh.iter().for_each(|at| self.entries[*at].fresh = true);
+        for at in step.locks.iter().chain(&step.reads) {
+            self.entries[*at].locked = false;
+            self.entries[*at].version = Version { ts: UNSEEN, ..Version::default() };
+        }
+        self.lock = None;
+        if let Some(snapshot) = self.snapshot.take() {
+            self.agent.leave(snapshot);
+        }
+        Ok(())
+    }
+
+    async fn try_step(&mut self, step: &Step) -> Result<(), TxnError> {
+        self.take_turns(&step.locks).await?;
+        if !step.reads.is_empty() && self.snapshot.is_none() {
             let snapshot = self.agent.enter().await?;
             self.snapshot = Some(snapshot);
             self.agent.wait_past(snapshot).await;
         }
-        if !locks.is_empty() && self.lock.is_none() {
+        if !step.locks.is_empty() && self.lock.is_none() {
             self.lock = Some(self.agent.next_lock());
         }
         let random = self.agent.worker.random() as usize;
-        let readings: Vec<Reading> =
-            reads.iter().map(|entry| Reading::new(*entry, random.wrapping_add(*entry))).collect();
-        let (missing, unread) = self.lock_and_read(locks, &readings).await?;
+        let reading = |entry: &usize| Reading::new(*entry, random.wrapping_add(*entry));
+        let mut readings: Vec<Reading> = step.reads.iter().map(reading).collect();
+        let (missing, torn) = self.lock_and_read(step, &mut readings).await?;
         self.hold_backups(missing).await?;
-        self.finish_reads(unread).await
+        if !step.locks.is_empty() {
+            self.held_at = self.agent.upper();
+        }
+        self.finish_reads(readings).await?;
+        self.finish_peeks(torn).await
     }
 
     /// Waits for our turns, in the order of addresses: so no two wait for each other within a step.
@@ -76,56 +158,97 @@ impl Txn {
         for entry in ordered {
             let addr = self.entries[entry].target.addr;
             let agent = &self.agent;
-            let turn = agent.turns.wait(&agent.worker, addr, has_others).await;
+            let turn = agent.session.turns.wait(&agent.worker, addr, has_others).await;
             self.entries[entry].turn = Some(turn.ok_or(TxnError::Conflict(Why::Locked))?);
         }
         Ok(())
     }
 
-    /// The round trip. Returns the bits of backups that others have, and what is not read yet.
+    /// The round trip. Leaves the readings that are not over, and returns the bits of backups that others have,
+    /// and what could not be peeked at.
     async fn lock_and_read(
         &mut self,
-        locks: &[usize],
-        readings: &[Reading],
-    ) -> Result<(Vec<(usize, usize)>, Vec<Reading>), TxnError> {
-        let agent = std::rc::Rc::clone(&self.agent);
-        let word = self.lock.map_or(0, crate::words::Lock::to_word);
+        step: &Step,
+        readings: &mut Vec<Reading>,
+    ) -> Result<(Vec<(usize, usize)>, Vec<Target>), TxnError> {
+        let (agent, queues) = (Rc::clone(&self.agent), Rc::clone(&self.queues));
         let mut round = agent.worker.round().counted(&agent.tally, EXECUTE);
-        let mut asked = Vec::with_capacity(locks.len());
-        for entry in locks {
-            let target = self.entries[*entry].target;
-            let replicas = agent.replicas(self.permit.config(), target.addr)?;
-            let (mut bits, mut object) = (Vec::with_capacity(replicas.len()), None);
-            for replica in replicas {
-                let mut bell = round.to(agent.queue(replica.node)?);
-                let at = replica.base + target.addr.offset();
-                bits.push(bell.cas(at + LOCK, 0, word));
-                object.get_or_insert_with(|| bell.read(at + TS, target.bytes_from_ts()));
-            }
-            let object = object.expect("there is a primary");
-            asked.push(AskedLock { entry: *entry, bits, object });
+        let mut posted = Posted { locks: Vec::new(), reads: Vec::new(), peeks: Vec::new() };
+        for entry in &step.locks {
+            posted.locks.push(self.ask(*entry, &mut round, &queues)?);
         }
-        let mut tickets = Vec::with_capacity(readings.len());
-        for reading in readings {
+        for reading in readings.iter() {
             let target = self.entries[reading.entry].target;
-            tickets.push(reading.post(&agent, self.permit.config(), target, &mut round)?);
+            let config = self.permit.config();
+            posted.reads.push(reading.post(&agent, &queues, config, target, &mut round)?);
         }
-        locks.iter().for_each(|entry| self.entries[*entry].posted = true);
+        for target in &step.peeks {
+            let replicas = replicas(self.permit.config(), target.addr)?;
+            let replica = replicas[agent.worker.random() as usize % replicas.len()];
+            let at = replica.base + target.addr.offset() + TS;
+            let bytes = target.bytes_from_ts();
+            posted.peeks.push(round.to(queues.to(replica.node)?).read(at, bytes));
+        }
+        step.locks.iter().for_each(|entry| self.entries[*entry].posted = true);
         let done = round.ring().await?;
-        let mut unread = Vec::new();
-        for (mut reading, asked) in readings.iter().copied().zip(tickets) {
-            let look = self.judge(&reading, asked, &done);
-            if !self.take_in(&mut reading, look)? {
-                unread.push(reading);
+        let mut tickets = posted.reads.iter();
+        let mut failed = Ok(());
+        readings.retain_mut(|reading| {
+            let look = self.judge(reading, *tickets.next().expect("one each"), &done);
+            match self.take_in(reading, look) {
+                Ok(over) => !over,
+                Err(error) => {
+                    failed = Err(error);
+                    true
+                }
+            }
+        });
+        failed?;
+        let mut torn = Vec::new();
+        for (target, ticket) in step.peeks.iter().zip(&posted.peeks) {
+            match Version::from_words(&done[*ticket]) {
+                Some(version) => self.peeked.push((target.addr, version)),
+                None => torn.push(*target),
             }
         }
+        let missing = self.take_all_locked(&agent, &posted.locks, &done)?;
+        Ok((missing, torn))
+    }
+
+    /// Posts the lock CASes of an object, with a read behind the primary's.
+    fn ask<'q>(
+        &self,
+        entry: usize,
+        round: &mut Round<'q>,
+        queues: &'q crate::queues::Queues,
+    ) -> Result<AskedLock, TxnError> {
+        let word = self.lock.map_or(0, Lock::to_word);
+        let target = self.entries[entry].target;
+        let replicas = replicas(self.permit.config(), target.addr)?;
+        let (mut bits, mut object) = (Vec::with_capacity(replicas.len()), None);
+        for replica in replicas {
+            let mut bell = round.to(queues.to(replica.node)?);
+            let at = replica.base + target.addr.offset();
+            bits.push(bell.cas(at + LOCK, 0, word));
+            object.get_or_insert_with(|| bell.read(at + TS, target.bytes_from_ts()));
+        }
+        let object = object.expect("there is a primary");
+        Ok(AskedLock { entry, bits, object })
+    }
+
+    /// Which locks are ours; the bits of backups that others have.
+    fn take_all_locked(
+        &mut self,
+        agent: &Agent,
+        asked: &[AskedLock],
+        done: &Done<'_>,
+    ) -> Result<Vec<(usize, usize)>, TxnError> {
         let mut missing = Vec::new();
         let mut outcome = Ok(());
         for lock in asked {
             let lost = |(_, bit): &(usize, &Ticket<Word>)| done[**bit] != 0;
-            missing.extend(
-                lock.bits.iter().enumerate().skip(1).filter(lost).map(|(at, _)| (lock.entry, at)),
-            );
+            let backups = lock.bits.iter().enumerate().skip(1);
+            missing.extend(backups.filter(lost).map(|(at, _)| (lock.entry, at)));
             let won = done[lock.bits[0]] == 0 || agent.has(Trap::ReadOfALostLock);
             let locked = match won {
                 true => self.take_locked(lock.entry, &done[lock.object]),
@@ -136,7 +259,7 @@ impl Txn {
             };
             outcome = outcome.and(locked);
         }
-        outcome.map(|()| (missing, unread))
+        outcome.map(|()| missing)
     }
 
     /// An object was locked, and read behind that.
@@ -148,7 +271,7 @@ impl Txn {
             // Nobody writes an object without its lock.
             None => return Err(TxnError::Refused("an object is damaged".into())),
         };
-        if known.ts != UNSEEN && known.ts != version.ts {
+        if known.ts != UNSEEN && known.ts != version.ts && self.entries[entry].counts {
             probe!("an object was overtaken before it was locked");
             return Err(TxnError::Conflict(Why::Overtaken));
         }
@@ -166,8 +289,8 @@ impl Txn {
     /// Asks for the bits of backups until they are free: whoever has them has lost the primary, or is about
     /// to release.
     async fn hold_backups(&mut self, mut missing: Vec<(usize, usize)>) -> Result<(), TxnError> {
-        let agent = std::rc::Rc::clone(&self.agent);
-        let word = self.lock.map_or(0, crate::words::Lock::to_word);
+        let (agent, queues) = (Rc::clone(&self.agent), Rc::clone(&self.queues));
+        let word = self.lock.map_or(0, Lock::to_word);
         let start = agent.worker.now();
         if agent.has(Trap::TimeBeforeAllBits) {
             return Ok(());
@@ -185,8 +308,8 @@ impl Txn {
             let mut bits = Vec::with_capacity(missing.len());
             for (entry, at) in &missing {
                 let addr = self.entries[*entry].target.addr;
-                let replica = agent.replicas(self.permit.config(), addr)?[*at];
-                let mut bell = round.to(agent.queue(replica.node)?);
+                let replica = replicas(self.permit.config(), addr)?[*at];
+                let mut bell = round.to(queues.to(replica.node)?);
                 if agent.has(Trap::StolenBit) {
                     bell.write(replica.base + addr.offset() + LOCK, &[word]);
                 }
@@ -198,5 +321,33 @@ impl Txn {
             missing.retain(|_| done[bits.next().expect("one each")] != 0 && !stolen);
         }
         Ok(())
+    }
+
+    /// Peeks again at what was torn: somebody was writing.
+    async fn finish_peeks(&mut self, mut torn: Vec<Target>) -> Result<(), TxnError> {
+        let (agent, queues) = (Rc::clone(&self.agent), Rc::clone(&self.queues));
+        for tries in 0..MOST_PEEKS {
+            if torn.is_empty() {
+                return Ok(());
+            }
+            agent.worker.sleep(Duration::from_nanos(200 << tries.min(8))).await;
+            let mut round = agent.worker.round().counted(&agent.tally, EXECUTE);
+            let mut tickets = Vec::with_capacity(torn.len());
+            for target in &torn {
+                let primary = replicas(self.permit.config(), target.addr)?[0];
+                let at = primary.base + target.addr.offset() + TS;
+                let bell = &mut round.to(queues.to(primary.node)?);
+                tickets.push(bell.read(at, target.bytes_from_ts()));
+            }
+            let done = round.ring().await?;
+            let mut tickets = tickets.into_iter();
+            torn.retain(|target| {
+                let version = Version::from_words(&done[tickets.next().expect("one each")]);
+                let is_torn = version.is_none();
+                self.peeked.extend(version.map(|version| (target.addr, version)));
+                is_torn
+            });
+        }
+        Err(TxnError::TimedOut("an object that is torn again and again"))
     }
 }

@@ -9,11 +9,15 @@
 //! | [`clock`] | time with its uncertainty |
 //! | `words` | lock words and checksums |
 //! | [`object`], [`record`] | the layouts of objects and of undo records, which are their old versions |
+//! | [`Blob`] | bodies that are too large for an object |
+//! | [`system`] | what is in far memory that is not an object |
 //! | `ring` | where a thread keeps its records |
-//! | [`Turns`] | who within a process may ask for a lock next |
-//! | `horizon` | which snapshots are still read |
+//! | `space` | where objects come from and go to |
+//! | `turns` | who within a process may ask for a lock next |
+//! | `horizon` | which snapshots are still read, and which addresses are still used |
+//! | [`Session`] | what the threads of a process share |
 //! | [`Agent`] | a thread of a session, with its queues |
-//! | [`Txn`] | a transaction; `execute`, `reader` and `commit` are its phases |
+//! | [`Txn`] | a transaction; `execute`, `reader`, `commit` and `release` are its phases |
 //!
 //! | round trips | |
 //! | --- | --- |
@@ -23,26 +27,34 @@
 //! | release | none that anybody waits for |
 
 mod agent;
+mod blob;
 pub mod clock;
 mod commit;
 mod error;
 mod execute;
 mod horizon;
+mod noted;
 pub mod object;
+mod queues;
 mod reader;
 pub mod record;
+mod release;
 mod ring;
+mod session;
+mod space;
+pub mod system;
 mod trap;
 mod turns;
 mod txn;
 mod words;
 
-pub use agent::{Agent, Layout, Parts};
+pub use agent::{Agent, Parts};
+pub use blob::Blob;
 pub use error::{TxnError, Why};
-pub use object::Target;
+pub use object::{Target, Version};
+pub use session::{Identity, Limits, Session};
 pub use trap::Trap;
-pub use turns::Turns;
-pub use txn::{Access, Txn};
+pub use txn::{Access, Mode, Txn};
 
 use farside_fabric::Phase;
 
@@ -56,3 +68,7 @@ pub const INSTALL: Phase = Phase(3);
 pub const RELEASE: Phase = Phase(4);
 /// Tells which snapshots are read.
 pub const HORIZON: Phase = Phase(5);
+/// Writes bodies that are too large for an object.
+pub const BLOB: Phase = Phase(6);
+/// Looks after the heap.
+pub const SPACE: Phase = Phase(7);

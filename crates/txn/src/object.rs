@@ -2,31 +2,41 @@
 //!
 //! | bytes | what |
 //! | --- | --- |
-//! | 0 | lock: 0, or who holds it and since when |
-//! | 8 | ts: the commit time of the body |
-//! | 16 | prev: the record with the version before, as an offset of the region; 0: none |
-//! | 24 | meta: length of the body in bytes (32 bits), whether there is one (bit 32) |
-//! | 32 | checksum over ts, prev, meta and body |
-//! | 40… | body, in whole words |
+//! | 0 | the heap's word: 0 while the place is free |
+//! | 8 | lock: 0, or who holds it and since when |
+//! | 16 | ts: the commit time of the body |
+//! | 24 | prev: the record with the version before, as an offset of the region; 0: none |
+//! | 32 | meta: length of the body in bytes (24 bits), whether there is one (bit 24), nothing yet (7 bits, for column groups), tag (32 bits, of whoever uses the object) |
+//! | 40 | checksum over ts, prev, meta and body |
+//! | 48… | body, in whole words |
 //!
-//! All zeroes are an object that never was: absent, at time 0. A whole one that fits into a line (bodies up
-//! to 24 bytes) is read or written with one.
+//! All zeroes are an object that never was: absent, at time 0. A whole one with a body of up to 16 bytes fits
+//! into a line.
 
 use farside_pool::Addr;
+use farside_pool::alloc::SizeClass;
+use zerocopy::IntoBytes;
 
 use crate::words::checksum;
 
-pub(crate) const LOCK: u64 = 0;
-pub(crate) const TS: u64 = 8;
-const BODY: u64 = 40;
+pub(crate) const HEADER: u64 = 0;
+pub(crate) const LOCK: u64 = 8;
+pub(crate) const TS: u64 = 16;
+const BODY: u64 = 48;
 
-/// Words before the body, without the lock.
+/// Words before the body, from `ts` on.
 const HEAD_WORDS: usize = 4;
 
-const _: () = assert!(TS as usize + HEAD_WORDS * 8 == BODY as usize && LOCK == 0);
+const _: () = assert!(TS as usize + HEAD_WORDS * 8 == BODY as usize && LOCK == HEADER + 8);
+const _: () = assert!(cfg!(target_endian = "little"), "bodies are bytes in the order of the host");
+
+/// The heap's word of an object that is in use.
+pub(crate) const IN_USE: u64 = 0xfa51_de0b_1ec7_0002;
 
 /// There is something: without this flag an object was taken away, or never was.
-const PRESENT: u64 = 1 << 32;
+const PRESENT: u64 = 1 << 24;
+
+const LENGTH: u64 = PRESENT - 1;
 
 /// An object: where it is, and for how much there is room.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -41,6 +51,11 @@ impl Target {
     /// Bytes that it takes.
     pub const fn bytes(room: u32) -> u64 {
         BODY + room as u64 * 8
+    }
+
+    /// An object of a class of the heap.
+    pub fn of_class(addr: Addr, class: SizeClass) -> Self {
+        Target { addr, room: (class.bytes().saturating_sub(BODY) / 8) as u32 }
     }
 
     /// Bytes from `ts` on.
@@ -58,32 +73,46 @@ pub struct Version {
     pub prev: u64,
     pub(crate) meta: u64,
     /// Its body; the last word may have bytes that do not count.
-    pub words: Vec<u64>,
+    pub(crate) words: Vec<u64>,
 }
 
 impl Version {
-    /// A body to be written.
-    pub(crate) fn of(body: Option<&[u8]>) -> Self {
-        body.map_or_else(Version::default, |body| Version {
-            meta: body.len() as u64 | PRESENT,
-            words: words(body),
-            ..Version::default()
-        })
+    /// A body to be written, of some parts one after the other.
+    pub(crate) fn of(tag: u32, parts: &[&[u8]]) -> Self {
+        let length = parts.iter().map(|part| part.len()).sum::<usize>();
+        let mut words = vec![0u64; length.div_ceil(8)];
+        let mut rest = words.as_mut_bytes();
+        for part in parts {
+            let (here, behind) = rest.split_at_mut(part.len());
+            here.copy_from_slice(part);
+            rest = behind;
+        }
+        let meta = u64::from(tag) << 32 | PRESENT | length as u64;
+        Version { meta, words, ..Version::default() }
     }
 
     /// Whether there is something.
+    #[inline]
     pub fn is_present(&self) -> bool {
         self.meta & PRESENT != 0
     }
 
-    /// Its bytes; `None` if there are none.
-    pub fn body(&self) -> Option<Vec<u8>> {
-        self.is_present().then(|| {
-            let mut bytes: Vec<u8> =
-                self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            bytes.truncate(self.meta as u32 as usize);
-            bytes
-        })
+    /// What whoever wrote it says that it is; 0 if there is nothing.
+    #[inline]
+    pub fn tag(&self) -> u32 {
+        (self.meta >> 32) as u32
+    }
+
+    /// Its bytes: none if there is nothing.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        &self.words.as_bytes()[..(self.meta & LENGTH) as usize]
+    }
+
+    /// Its bytes in whole words.
+    #[inline]
+    pub fn words(&self) -> &[u64] {
+        &self.words
     }
 
     /// From the words of an object from `ts` on; `None` if they are torn.
@@ -93,43 +122,32 @@ impl Version {
         if [ts, prev, meta, check] == [0; 4] {
             return Some(Version::default());
         }
-        let length = (meta as u32 as usize).div_ceil(8);
-        let body = body.get(..length)?;
+        let body = body.get(..body_words(meta))?;
         let whole = check == checksum(&[&[ts, prev, meta], body]);
         whole.then(|| Version { ts, prev, meta, words: body.to_vec() })
     }
 
     /// The same without a look at the checksum.
     pub(crate) fn unchecked(words: &[u64]) -> Self {
-        let length = (words[2] as u32 as usize).div_ceil(8).min(words.len() - HEAD_WORDS);
+        let length = body_words(words[2]).min(words.len() - HEAD_WORDS);
         let body = words[HEAD_WORDS..HEAD_WORDS + length].to_vec();
-        Version { ts: words[0], prev: words[1], meta: words[2], words: body }
+        let meta = words[2] & !LENGTH | (words[2] & LENGTH).min(length as u64 * 8);
+        Version { ts: words[0], prev: words[1], meta, words: body }
     }
 
-    /// The words of an object from `ts` on.
-    pub(crate) fn to_words(&self) -> Vec<u64> {
-        let head = [self.ts, self.prev, self.meta];
-        let mut words = Vec::with_capacity(HEAD_WORDS + self.words.len());
+    /// The words of an object from `ts` on, as this version of it.
+    pub(crate) fn extend(&self, ts: u64, prev: u64, words: &mut Vec<u64>) {
+        let head = [ts, prev, self.meta];
+        words.reserve(HEAD_WORDS + self.words.len());
         words.extend_from_slice(&head);
         words.push(checksum(&[&head, &self.words]));
         words.extend_from_slice(&self.words);
-        words
     }
 }
 
-fn words(body: &[u8]) -> Vec<u64> {
-    let word = |chunk: &[u8]| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(word)
-    };
-    body.chunks(8).map(word).collect()
-}
-
-/// The words of an object as it is loaded, lock included: committed at the earliest time.
-pub fn loaded(body: &[u8]) -> Vec<u64> {
-    let version = Version { ts: 1, ..Version::of(Some(body)) };
-    [0].into_iter().chain(version.to_words()).collect()
+/// Words of the body, by the meta word.
+pub(crate) fn body_words(meta: u64) -> usize {
+    ((meta & LENGTH) as usize).div_ceil(8)
 }
 
 #[cfg(test)]
@@ -139,11 +157,13 @@ mod tests {
     #[test]
     fn an_object_is_read_as_it_was_written_and_torn_ones_are_not() {
         for body in [&b""[..], b"x", b"12345678", b"a longer one, of some words"] {
-            let version = Version { ts: 77, prev: 4096, ..Version::of(Some(body)) };
-            let mut words = version.to_words();
+            let mut words = Vec::new();
+            let (front, back) = body.split_at(body.len() / 3);
+            Version::of(9, &[front, back]).extend(77, 4096, &mut words);
             words.resize(20, 0xdead);
             let read = Version::from_words(&words).unwrap();
-            assert_eq!((read.ts, read.prev, read.body().as_deref()), (77, 4096, Some(body)));
+            assert!(read.is_present() && read.tag() == 9);
+            assert_eq!((read.ts, read.prev, read.bytes()), (77, 4096, body));
             let used = HEAD_WORDS + body.len().div_ceil(8);
             for torn in 0..used {
                 let mut words = words.clone();
@@ -151,9 +171,10 @@ mod tests {
                 assert_eq!(Version::from_words(&words), None, "word {torn} of {body:?}");
             }
         }
-        let gone = Version { ts: 5, ..Version::of(None) };
-        assert_eq!(Version::from_words(&gone.to_words()).unwrap().body(), None);
-        assert_eq!(Version::from_words(&[0; 9]).unwrap().body(), None);
+        let mut words = Vec::new();
+        Version::default().extend(5, 0, &mut words);
+        assert!(!Version::from_words(&words).unwrap().is_present());
+        assert!(!Version::from_words(&[0; 9]).unwrap().is_present());
         assert_eq!(Version::from_words(&[1; 3]), None);
     }
 }

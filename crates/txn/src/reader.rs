@@ -6,6 +6,7 @@ use farside_fabric::{Done, Round, Ticket, Words, probe};
 use farside_pool::Config;
 
 use crate::agent::Agent;
+use crate::queues::{Queues, replicas};
 use crate::object::{LOCK, TS, Target, Version};
 use crate::record::{self, Record};
 use crate::txn::Txn;
@@ -67,14 +68,15 @@ impl Reading {
     /// Asks for what is to be read next: the lock before the object, or a record.
     pub(crate) fn post<'w>(
         &self,
-        agent: &'w Agent,
+        agent: &Agent,
+        queues: &'w Queues,
         config: &Config,
         target: Target,
         round: &mut Round<'w>,
     ) -> Result<Asked, TxnError> {
-        let replicas = agent.replicas(config, target.addr)?;
+        let replicas = replicas(config, target.addr)?;
         let replica = replicas[self.replica % replicas.len()];
-        let mut bell = round.to(agent.queue(replica.node)?);
+        let mut bell = round.to(queues.to(replica.node)?);
         let at = replica.base + target.addr.offset();
         Ok(match self.stage {
             Stage::Head if agent.has(Trap::LockReadLast) => {
@@ -139,7 +141,8 @@ impl Txn {
         let mut tickets = Vec::with_capacity(readings.len());
         for reading in readings {
             let target = self.entries[reading.entry].target;
-            tickets.push(reading.post(agent, self.permit.config(), target, &mut round)?);
+            let config = self.permit.config();
+            tickets.push(reading.post(agent, &self.queues, config, target, &mut round)?);
         }
         let done = round.ring().await?;
         let looks =
@@ -185,14 +188,14 @@ impl Txn {
     fn judge_record(&self, reading: &Reading, left: u64, words: &[u64]) -> Look {
         let snapshot = self.snapshot.expect("who reads has a snapshot");
         let object = self.entries[reading.entry].target.addr;
-        let record = Record::from_words(words);
+        let found = Record::from_words(words);
         let trusting = self.agent.has(Trap::EarlyReuse);
         let named = |record: &Record| record.object == object && record.time == left || trusting;
-        match record.filter(named) {
+        match found.filter(|(record, _)| named(record)) {
             None => Look::Mismatch,
-            Some(record) if record.old.ts <= snapshot => Look::Found(record.old),
-            Some(record) if record.old.prev == 0 => Look::Mismatch,
-            Some(record) => Look::Follow { offset: record.old.prev, left: record.old.ts },
+            Some((_, old)) if old.ts <= snapshot => Look::Found(old),
+            Some((_, old)) if old.prev == 0 => Look::Mismatch,
+            Some((_, old)) => Look::Follow { offset: old.prev, left: old.ts },
         }
     }
 
@@ -225,7 +228,7 @@ impl Txn {
                     reading.replica += 1;
                 }
                 let target = self.entries[reading.entry].target.addr;
-                let replicas = self.agent.replicas(self.permit.config(), target)?.len() as u32;
+                let replicas = replicas(self.permit.config(), target)?.len() as u32;
                 if reading.mismatches > replicas + 1 {
                     return Err(TxnError::TooOld);
                 }

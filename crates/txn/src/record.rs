@@ -12,19 +12,18 @@
 
 use farside_pool::Addr;
 
-use crate::object::Version;
+use crate::object::{Version, body_words};
 use crate::words::checksum;
 
 const HEAD_WORDS: usize = 8;
 
-/// A record.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// Whose record it is: all but the old version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Record {
     pub(crate) id: u64,
     pub(crate) objects: u64,
     pub(crate) object: Addr,
     pub(crate) time: u64,
-    pub(crate) old: Version,
 }
 
 /// Bytes of a record of an object with room for so many words.
@@ -33,24 +32,24 @@ pub fn bytes(room: u32) -> u64 {
 }
 
 impl Record {
-    pub(crate) fn to_words(&self) -> Vec<u64> {
-        let Version { ts, prev, meta, words } = &self.old;
+    /// Its words, with the old version.
+    pub(crate) fn extend(&self, old: &Version, words: &mut Vec<u64>) {
+        let Version { ts, prev, meta, words: body } = old;
         let head = [self.id, self.objects, self.object.to_word(), self.time, *ts, *prev, *meta];
-        let mut all = Vec::with_capacity(HEAD_WORDS + words.len());
-        all.extend_from_slice(&head);
-        all.push(checksum(&[&head, words]));
-        all.extend_from_slice(words);
-        all
+        words.reserve(HEAD_WORDS + body.len());
+        words.extend_from_slice(&head);
+        words.push(checksum(&[&head, body]));
+        words.extend_from_slice(body);
     }
 
     /// `None` if the words are no record, or torn.
-    pub(crate) fn from_words(words: &[u64]) -> Option<Self> {
+    pub(crate) fn from_words(words: &[u64]) -> Option<(Self, Version)> {
         let (head, body) = words.split_at_checked(HEAD_WORDS)?;
         let [id, objects, object, time, ts, prev, meta, check] = head.try_into().ok()?;
-        let body = body.get(..(meta as u32 as usize).div_ceil(8))?;
+        let body = body.get(..body_words(meta))?;
         let whole = check == checksum(&[&head[..HEAD_WORDS - 1], body]);
-        let old = Version { ts, prev, meta, words: body.to_vec() };
-        whole.then(|| Record { id, objects, object: Addr::from_word(object), time, old })
+        let record = Record { id, objects, object: Addr::from_word(object), time };
+        whole.then(|| (record, Version { ts, prev, meta, words: body.to_vec() }))
     }
 }
 
@@ -61,12 +60,13 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_was_written_and_torn_ones_are_not() {
-        let old = Version { ts: 9, prev: 64, ..Version::of(Some(b"what was")) };
+        let old = Version { ts: 9, prev: 64, ..Version::of(0, &[b"what was"]) };
         let object = Addr::new(RegionId(3), 4096).unwrap();
-        let record = Record { id: 77, objects: 2, object, time: 10, old };
-        let mut words = record.to_words();
+        let record = Record { id: 77, objects: 2, object, time: 10 };
+        let mut words = Vec::new();
+        record.extend(&old, &mut words);
         words.push(0);
-        assert_eq!(Record::from_words(&words), Some(record));
+        assert_eq!(Record::from_words(&words), Some((record, old)));
         for torn in 0..words.len() - 1 {
             let mut words = words.clone();
             words[torn] ^= 1 << 33;

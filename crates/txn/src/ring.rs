@@ -7,11 +7,18 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use farside_pool::Addr;
+
+/// The heap's word is before it.
+const HEAD_BYTES: u64 = 8;
+
 /// Whether a transaction has released all its locks.
 pub(crate) type Released = Rc<Cell<bool>>;
 
 #[derive(Debug)]
 pub(crate) struct Ring {
+    /// The object that it is in.
+    place: Addr,
     /// Where it begins in the region, and how long it is.
     begin: u64,
     bytes: u64,
@@ -30,8 +37,18 @@ struct Slot {
 }
 
 impl Ring {
-    pub(crate) fn new(begin: u64, bytes: u64) -> Self {
-        Ring { begin, bytes, next: 0, slots: VecDeque::new() }
+    /// In an object of so many bytes, all of which was in use until a time.
+    pub(crate) fn new(place: Addr, bytes: u64, busy_until: u64) -> Self {
+        let (begin, bytes) = (place.offset() + HEAD_BYTES, bytes - HEAD_BYTES);
+        let released = Rc::new(Cell::new(true));
+        let busy = Slot { at: 0, time: busy_until, released };
+        let slots = VecDeque::from_iter((busy_until > 0).then_some(busy));
+        Ring { place, begin, bytes, next: if slots.is_empty() { 0 } else { bytes }, slots }
+    }
+
+    /// Where it is, and until when it is needed.
+    pub(crate) fn into_place(self) -> (Addr, u64) {
+        (self.place, self.slots.back().map_or(0, |slot| slot.time))
     }
 
     /// Whether there could ever be room for so much.
@@ -49,12 +66,19 @@ impl Ring {
         }
     }
 
-    /// A place for a record, as an offset of the region; `None` if there is none now.
-    pub(crate) fn take(&mut self, bytes: u64, time: u64, released: &Released) -> Option<u64> {
+    /// A place for a record, as an offset of the region; `None` if there is none now. Whoever reads it may read
+    /// `reach` bytes from there, and no more than there are.
+    pub(crate) fn take(
+        &mut self,
+        bytes: u64,
+        reach: u64,
+        time: u64,
+        released: &Released,
+    ) -> Option<u64> {
         let at = match self.slots.front().map(|oldest| oldest.at) {
             None => 0,
             Some(oldest) if self.next > oldest => {
-                if self.next + bytes <= self.bytes {
+                if self.next + reach <= self.bytes {
                     self.next
                 } else if bytes <= oldest {
                     0
@@ -65,7 +89,7 @@ impl Ring {
             Some(oldest) if self.next + bytes <= oldest => self.next,
             Some(_) => return None,
         };
-        if at + bytes > self.bytes {
+        if at + reach > self.bytes {
             return None;
         }
         self.next = at + bytes;
@@ -80,38 +104,47 @@ mod tests {
 
     #[test]
     fn places_are_used_again_when_nobody_needs_them() {
-        let mut ring = Ring::new(1000, 100);
+        let place = Addr::new(farside_pool::RegionId(0), 992).unwrap();
+        let mut ring = Ring::new(place, 108, 0);
         let released = Released::default();
-        assert_eq!(ring.take(40, 5, &released), Some(1000));
-        assert_eq!(ring.take(40, 6, &released), Some(1040));
-        assert_eq!(ring.take(40, 7, &released), None, "full");
+        assert_eq!(ring.take(40, 40, 5, &released), Some(1000));
+        assert_eq!(ring.take(40, 40, 6, &released), Some(1040));
+        assert_eq!(ring.take(40, 40, 7, &released), None, "full");
         ring.forget(100);
-        assert_eq!(ring.take(40, 7, &released), None, "not released");
+        assert_eq!(ring.take(40, 40, 7, &released), None, "not released");
         released.set(true);
         ring.forget(6);
-        assert_eq!(ring.take(40, 7, &released), Some(1000), "the first is older than 6");
-        assert_eq!(ring.take(8, 8, &released), None);
+        assert_eq!(ring.take(40, 40, 7, &released), Some(1000), "the first is older than 6");
+        assert_eq!(ring.take(8, 8, 8, &released), None);
         ring.forget(7);
-        assert_eq!(ring.take(60, 9, &released), Some(1040));
-        assert_eq!(ring.take(1, 9, &released), None);
+        assert_eq!(ring.take(60, 60, 9, &released), Some(1040));
+        assert_eq!(ring.take(1, 1, 9, &released), None);
         ring.forget(100);
-        assert_eq!(ring.take(100, 10, &released), Some(1000));
+        assert_eq!(ring.take(100, 100, 10, &released), Some(1000));
         assert!(!ring.is_large_enough(101));
+        let (place, busy_until) = ring.into_place();
+        assert_eq!(busy_until, 10);
+        let mut next = Ring::new(place, 108, busy_until);
+        next.forget(10);
+        assert_eq!(next.take(8, 8, 11, &released), None, "the thread before needs it");
+        next.forget(11);
+        assert_eq!(next.take(8, 8, 11, &released), Some(1000));
     }
 
     /// Nothing that is still needed is handed out again, whatever the order of sizes and releases.
     #[test]
     fn places_never_overlap() {
         let mut random = farside_fabric::runtime::Random::new(3);
-        let mut ring = Ring::new(0, 500);
+        let place = Addr::new(farside_pool::RegionId(0), 0).unwrap();
+        let mut ring = Ring::new(place, 508, 0);
         let mut held: VecDeque<(u64, u64, u64, Released)> = VecDeque::new();
         let mut taken = 0;
         for time in 1..20_000 {
             let bytes = 8 * (1 + random.below(20));
             let released = Released::default();
-            if let Some(at) = ring.take(bytes, time, &released) {
+            if let Some(at) = ring.take(bytes, bytes, time, &released) {
                 taken += 1;
-                assert!(at + bytes <= 500);
+                assert!(at + bytes <= 508);
                 assert!(held.iter().all(|(a, b, ..)| at + bytes <= *a || a + b <= at));
                 held.push_back((at, bytes, time, released));
             }

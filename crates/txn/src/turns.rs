@@ -16,7 +16,7 @@ const SHARDS: usize = 64;
 
 /// Who is waiting for what, in a process.
 #[derive(Debug)]
-pub struct Turns {
+pub(crate) struct Turns {
     shards: [Mutex<HashMap<Addr, VecDeque<u64>>>; SHARDS],
     next: AtomicU64,
 }
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Turns {
     /// For a process.
-    pub fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         let shards = std::array::from_fn(|_| Mutex::default());
         Arc::new(Turns { shards, next: AtomicU64::new(1) })
     }

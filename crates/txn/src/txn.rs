@@ -1,23 +1,40 @@
 //! A transaction: what it has read, what it holds, and what it will write.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
-use farside_fabric::{Worker, probe};
-use farside_pool::{Permit, Replica};
+use farside_fabric::probe;
+use farside_pool::{Addr, Permit};
 
+use crate::TxnError;
 use crate::agent::Agent;
-use crate::object::{LOCK, Target, Version};
+use crate::blob::NewBlob;
+use crate::object::{Target, Version};
+use crate::queues::Queues;
+use crate::release::Release;
 use crate::turns::Turn;
 use crate::words::Lock;
-use crate::{RELEASE, Trap, TxnError};
+
+/// What a transaction wants with an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// As it is in the snapshot.
+    Read,
+    /// Locked, for it will be written.
+    Lock,
+    /// Locked, and a place that was just allocated: nothing was there.
+    Fresh,
+    /// As it is now, and perhaps not for long: a hint, which proves nothing.
+    Peek,
+}
 
 /// An object that a transaction wants to see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
     /// Which.
     pub target: Target,
-    /// It will be written: lock it on the way.
-    pub update: bool,
+    /// How.
+    pub mode: Mode,
 }
 
 /// What a transaction knows of an object.
@@ -30,6 +47,10 @@ pub(crate) struct Entry {
     pub(crate) locked: bool,
     /// Lock CASes were posted: to be taken back.
     pub(crate) posted: bool,
+    /// It is at a place that was just allocated.
+    pub(crate) fresh: bool,
+    /// Something depends on what was read here: it must still be so at the commit.
+    pub(crate) counts: bool,
     /// Our turn among those of this process who want to lock it.
     pub(crate) turn: Option<Turn>,
     /// What will be written.
@@ -40,7 +61,20 @@ impl Entry {
     /// Not seen yet.
     pub(crate) fn new(target: Target) -> Self {
         let version = Version { ts: UNSEEN, ..Version::default() };
-        Entry { target, version, locked: false, posted: false, turn: None, new: None }
+        Entry {
+            target,
+            version,
+            locked: false,
+            posted: false,
+            fresh: false,
+            counts: true,
+            turn: None,
+            new: None,
+        }
+    }
+
+    pub(crate) fn is_seen(&self) -> bool {
+        self.version.ts != UNSEEN
     }
 }
 
@@ -48,55 +82,161 @@ impl Entry {
 #[derive(Debug)]
 pub struct Txn {
     pub(crate) agent: Rc<Agent>,
-    pub(crate) permit: Permit,
+    pub(crate) permit: Rc<Permit>,
+    pub(crate) queues: Rc<Queues>,
+    /// Addresses that were learned before are not to be used.
+    floor: u64,
     /// The snapshot that is read, once something is only read.
     pub(crate) snapshot: Option<u64>,
     /// Its name, once it has locked something.
     pub(crate) lock: Option<Lock>,
+    /// When it was seen last that all its locks are held.
+    pub(crate) held_at: u64,
     pub(crate) entries: Vec<Entry>,
+    /// Where objects are among the entries, once there are many.
+    index: HashMap<Addr, u32>,
+    /// What was only peeked at.
+    pub(crate) peeked: Vec<(Addr, Version)>,
+    pub(crate) blobs: Vec<NewBlob>,
+    /// To be freed when this has committed: at once, or when nobody reads older snapshots.
+    pub(crate) doomed: Vec<Doomed>,
 }
+
+/// Something that nobody needs after a commit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Doomed {
+    /// An object that was deleted: its chain of versions goes on, whatever comes there next.
+    Object(Addr),
+    /// A body that only old versions name.
+    Blob(Addr),
+}
+
+/// Entries up to which looking at all of them is fastest.
+const FEW: usize = 16;
 
 impl Txn {
     pub(crate) fn new(agent: Rc<Agent>, permit: Permit) -> Self {
-        Txn { agent, permit, snapshot: None, lock: None, entries: Vec::new() }
+        let (queues, floor) = (agent.queues(), agent.enter_floor());
+        Txn {
+            agent,
+            permit: Rc::new(permit),
+            queues,
+            floor,
+            snapshot: None,
+            lock: None,
+            held_at: 0,
+            entries: Vec::new(),
+            index: HashMap::new(),
+            peeked: Vec::new(),
+            blobs: Vec::new(),
+            doomed: Vec::new(),
+        }
     }
 
-    pub(crate) fn find(&self, target: Target) -> Option<usize> {
-        self.entries.iter().position(|entry| entry.target.addr == target.addr)
+    /// The thread's part that this is of.
+    pub fn agent(&self) -> &Rc<Agent> {
+        &self.agent
+    }
+
+    /// The time as of which it reads: its snapshot, or where it has only locked, a time at which it had all
+    /// its locks. `None` if it has read nothing.
+    pub fn read_time(&self) -> Option<u64> {
+        self.snapshot.or((self.held_at > 0).then_some(self.held_at))
+    }
+
+    /// Since when the addresses are that this may use.
+    pub fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// Whether an address may be used that was learned at a time.
+    #[inline]
+    pub fn may_use(&self, learned_at: u64) -> bool {
+        learned_at >= self.floor
+    }
+
+    pub(crate) fn find(&self, addr: Addr) -> Option<usize> {
+        if self.entries.len() <= FEW {
+            return self.entries.iter().position(|entry| entry.target.addr == addr);
+        }
+        self.index.get(&addr).map(|at| *at as usize)
+    }
+
+    /// The entry of an object, new if there was none.
+    pub(crate) fn entry(&mut self, target: Target) -> usize {
+        if let Some(known) = self.find(target.addr) {
+            return known;
+        }
+        let at = self.entries.len();
+        self.entries.push(Entry::new(target));
+        if at == FEW {
+            let all = self.entries.iter().zip(0..).map(|(entry, at)| (entry.target.addr, at));
+            self.index = all.collect();
+        } else if at > FEW {
+            self.index.insert(target.addr, at as u32);
+        }
+        at
     }
 
     /// What is in an object that was accessed, own writes included; `None` if it was not accessed.
     pub fn see(&self, target: Target) -> Option<&Version> {
-        let entry = &self.entries[self.find(target)?];
-        Some(entry.new.as_ref().unwrap_or(&entry.version))
+        let entry = self.find(target.addr).map(|at| &self.entries[at]);
+        if let Some(entry) = entry.filter(|entry| entry.new.is_some() || entry.is_seen()) {
+            return Some(entry.new.as_ref().unwrap_or(&entry.version));
+        }
+        let peeked = self.peeked.iter().rev().find(|(addr, _)| *addr == target.addr);
+        peeked.map(|(_, version)| version)
     }
 
     /// The version that was read, own writes aside.
     pub fn read_version(&self, target: Target) -> Option<&Version> {
-        Some(&self.entries[self.find(target)?].version)
+        let entry = &self.entries[self.find(target.addr)?];
+        entry.is_seen().then_some(&entry.version)
     }
 
-    /// Writes an object, or with `None` leaves nothing there, when this commits. One that was not accessed for
-    /// update is locked then.
-    pub fn write(&mut self, target: Target, body: Option<&[u8]>) -> Result<(), TxnError> {
-        let bytes = body.map_or(0, <[u8]>::len);
+    /// Whether an object is locked.
+    pub fn is_locked(&self, target: Target) -> bool {
+        self.find(target.addr).is_some_and(|at| self.entries[at].locked)
+    }
+
+    /// Whether what was read from an object must still be so at the commit: it is, unless this says that
+    /// nothing depends on it. Whoever changes that knows all that was read from there.
+    pub fn counts(&mut self, target: Target, counts: bool) {
+        if let Some(at) = self.find(target.addr) {
+            self.entries[at].counts = counts;
+        }
+    }
+
+    /// Writes an object when this commits: some bytes one after the other, and a tag. One that was not locked is
+    /// locked then.
+    pub fn write(&mut self, target: Target, tag: u32, parts: &[&[u8]]) -> Result<(), TxnError> {
+        let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
         if bytes > target.room as usize * 8 {
             let room = target.room * 8;
             return Err(TxnError::Refused(format!(
                 "{bytes} bytes, where there is room for {room}"
             )));
         }
-        let new = Some(Version::of(body));
-        match self.find(target) {
-            Some(known) => self.entries[known].new = new,
-            None => self.entries.push(Entry { new, ..Entry::new(target) }),
-        }
+        let entry = self.entry(target);
+        self.entries[entry].new = Some(Version::of(tag, parts));
         Ok(())
     }
 
-    /// Whether something was only read.
+    /// Leaves nothing there when this commits, and frees the place then.
+    pub fn erase(&mut self, target: Target) {
+        let entry = self.entry(target);
+        self.entries[entry].new = Some(Version::default());
+        self.doomed.push(Doomed::Object(target.addr));
+    }
+
+    /// What was only peeked at is to be looked at again.
+    pub fn forget_peeks(&mut self) {
+        self.peeked.clear();
+    }
+
+    /// Whether something was only read, and counts.
     pub(crate) fn has_read_only(&self) -> bool {
-        self.entries.iter().any(|entry| !entry.locked && entry.version.ts != UNSEEN)
+        self.entries.iter().any(|entry| !entry.locked && entry.counts && entry.is_seen())
     }
 
     pub(crate) fn holds_locks(&self) -> bool {
@@ -105,32 +245,31 @@ impl Txn {
 
     /// Ends it without a trace.
     pub async fn abort(mut self) {
-        if let Some(release) = self.take_locks() {
+        if let Some(release) = self.take_locks(false) {
             release.run().await;
         }
     }
 
-    /// All locks that were posted, to be given back; `None` if there are none.
-    pub(crate) fn take_locks(&mut self) -> Option<Release> {
-        let posted: Vec<_> = self.entries.iter_mut().filter(|entry| entry.posted).collect();
-        if posted.is_empty() {
-            return None;
-        }
-        let config = self.permit.config();
-        let (mut places, mut turns) = (Vec::new(), Vec::new());
-        for entry in posted {
-            entry.posted = false;
+    /// All locks that were posted, and all places that were not used, to be given back; `None` if there are none.
+    pub(crate) fn take_locks(&mut self, committed: bool) -> Option<Release> {
+        let mut release = Release::new(self);
+        let mut turns = Vec::new();
+        for entry in &mut self.entries {
             turns.extend(entry.turn.take());
-            let addr = entry.target.addr;
-            let replicas = self.agent.replicas(config, addr).unwrap_or_default();
-            places.extend(replicas.iter().map(|replica| (*replica, addr.offset())));
+            if std::mem::take(&mut entry.posted) {
+                release.add(self.permit.config(), entry.target.addr);
+            }
+            let unused = entry.fresh && (!committed || entry.new.is_none());
+            if unused {
+                entry.fresh = false;
+                release.unused.push(entry.target.addr);
+            }
         }
-        Some(Release {
-            agent: Rc::clone(&self.agent),
-            word: self.lock.map_or(0, Lock::to_word),
-            places,
-            _turns: turns,
-        })
+        release.turns = turns;
+        if !committed {
+            release.blobs.extend(self.blobs.drain(..).map(|blob| blob.addr));
+        }
+        release.is_needed().then_some(release)
     }
 }
 
@@ -142,60 +281,10 @@ impl Drop for Txn {
         if let Some(snapshot) = self.snapshot.take() {
             self.agent.leave(snapshot);
         }
-        if let Some(release) = self.take_locks() {
+        if let Some(release) = self.take_locks(false) {
             probe!("a transaction is dropped with locks");
-            let worker: Worker = self.agent.worker.clone();
-            worker.spawn(release.run_detached()).detach();
+            release.detach();
         }
-    }
-}
-
-/// Locks to be given back.
-pub(crate) struct Release {
-    agent: Rc<Agent>,
-    word: u64,
-    places: Vec<(Replica, u64)>,
-    /// Handed over when the locks are free.
-    _turns: Vec<Turn>,
-}
-
-impl Release {
-    async fn run_detached(self) {
-        self.run().await;
-    }
-
-    /// Gives them back: each only if it is still ours. Again after an error, in new queues.
-    pub(crate) async fn run(&self) -> bool {
-        for _ in 0..100 {
-            match self.ring().await {
-                Ok(()) => return true,
-                Err(TxnError::Fabric(_)) => {
-                    probe!("a release is posted again");
-                    for (replica, _) in &self.places {
-                        let Ok(queue) = self.agent.queue(replica.node) else { continue };
-                        if queue.is_broken() {
-                            let _ = queue.reconnect().await;
-                        }
-                    }
-                }
-                Err(_) => return false,
-            }
-        }
-        false
-    }
-
-    async fn ring(&self) -> Result<(), TxnError> {
-        let mut round = self.agent.worker.round().counted(&self.agent.tally, RELEASE);
-        for (replica, offset) in &self.places {
-            let mut bell = round.to(self.agent.queue(replica.node)?);
-            let at = replica.base + offset + LOCK;
-            if self.agent.has(Trap::AbortClearsAll) {
-                bell.write(at, &[0]);
-            } else {
-                bell.cas(at, self.word, 0);
-            }
-        }
-        round.ring().await?;
-        Ok(())
+        self.agent.leave_floor(self.floor);
     }
 }

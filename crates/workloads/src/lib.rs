@@ -16,4 +16,5 @@ pub mod engine;
 pub mod history;
 pub mod load;
 pub mod pool;
+mod sim_connect;
 pub mod trial;

@@ -12,7 +12,7 @@ use farside_txn::Trap;
 
 use crate::check::{Level, Report, check};
 use crate::driver::{Control, Plan, Running, Tally, Team, Until};
-use crate::engine::{Arrays, Engine, Failure, Flaw, Reference};
+use crate::engine::{Engine, Failure, Flaw, Reference, SimTables};
 use crate::history::Sink;
 use crate::load::{Visit, Workload};
 
@@ -56,7 +56,7 @@ const STEP: Duration = Duration::from_micros(2);
 pub enum Protocol {
     /// The reference engine, sound or broken.
     Reference(Option<Flaw>),
-    /// The default protocol on arrays, with so many copies; perhaps without one of its rules.
+    /// The default protocol on tables, with so many copies; perhaps without one of its rules.
     Farside {
         /// Copies of each region.
         copies: usize,
@@ -118,7 +118,7 @@ pub fn run_on<W: Workload + Send + 'static>(
             simulate(&thread, &engine, &workload, plan, Some(&sink))
         }
         Protocol::Farside { copies, trap } => {
-            let engine = Arrays::new(&sim, copies, trap);
+            let engine = SimTables::new(&sim, copies, trap);
             let thread = |number| engine.add_machine(number as u64).1;
             simulate(&thread, &engine, &workload, plan, Some(&sink))
         }
@@ -153,8 +153,10 @@ where
     W: Workload + Send + 'static,
 {
     let clock = thread(plan.threads);
-    engine.create(&workload.tables())?;
-    clock.block_on(workload.setup(engine, &clock))?;
+    clock.block_on(async {
+        engine.create(&clock, &workload.tables()).await?;
+        workload.setup(engine, &clock).await
+    })?;
     let control = Arc::new(Control::default());
     control.begin(plan);
     let team = Team { engine, workload, plan, control: &control, sink };

@@ -1,17 +1,17 @@
-//! Size classes: two per doubling, from 8 bytes to 1 MiB.
+//! Size classes: two per doubling, from 8 bytes to 1.5 MiB.
 
 use super::bitmap::MAX_BITS;
 use super::slab::{CHUNK_BYTES, HEAD_BYTES};
 
 /// The largest object.
-pub const MAX_OBJECT_BYTES: u64 = 1 << 20;
+pub const MAX_OBJECT_BYTES: u64 = 3 << 19;
 
 /// A size of objects.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SizeClass(u8);
 
-/// How many there are: 8, 16, 24, 32, 48, 64, 96, … 1 Mi.
-const CLASSES: u8 = 34;
+/// How many there are: 8, 16, 24, 32, 48, 64, 96, … 1 Mi, 1.5 Mi.
+const CLASSES: u8 = 35;
 
 impl SizeClass {
     /// All of them, from small to large.
@@ -40,11 +40,13 @@ impl SizeClass {
     }
 
     /// From its number, as far memory has it.
-    pub(super) fn from_number(number: u8) -> Option<Self> {
+    pub fn from_number(number: u8) -> Option<Self> {
         (number < CLASSES).then_some(SizeClass(number))
     }
 
-    pub(super) fn number(self) -> u8 {
+    /// Its number, for far memory.
+    #[inline]
+    pub fn number(self) -> u8 {
         self.0
     }
 

@@ -65,6 +65,19 @@ impl Heap {
         Addr::new(self.places[slab.region].region, slab.offset(number))
     }
 
+    /// The same, in one region.
+    pub fn allocate_in(&mut self, region: RegionId, class: SizeClass) -> Option<Addr> {
+        let place = self.place_of(region)?;
+        let room = &mut self.with_room[class.number() as usize];
+        let is_there = |index: &u32| {
+            self.slabs[*index as usize].as_ref().is_some_and(|slab| slab.region == place)
+        };
+        let noted = room.iter().position(is_there)?;
+        let last = room.len() - 1;
+        room.swap(noted, last);
+        self.allocate(class)
+    }
+
     /// Gives back an object of ours whose first word is 0 again; `false` if its slab is somebody
     /// else's: [`Heap::free_elsewhere`] then.
     #[inline]
@@ -77,6 +90,11 @@ impl Heap {
         }
         slab.free.give(number);
         true
+    }
+
+    /// Whether an object is in a slab of ours.
+    pub fn has_at(&self, addr: Addr) -> bool {
+        self.slab_at(addr).is_some()
     }
 
     #[inline]
@@ -100,16 +118,25 @@ impl Heap {
         }
     }
 
-    /// Claims another slab; `false` if no region has room for one.
+    /// Claims another slab; `false` if no region has room for one. The next one will be in another region:
+    /// objects, and those who ask for them, are spread over all nodes.
     pub async fn refill(&mut self, class: SizeClass) -> Result<bool> {
         for step in 0..self.places.len() {
             let region = (self.next_place + step) % self.places.len();
             if self.refill_from(region, class).await? {
-                self.next_place = region;
+                self.next_place = region + 1;
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Claims another slab in one region; `false` if that has no room for one.
+    pub async fn refill_in(&mut self, region: RegionId, class: SizeClass) -> Result<bool> {
+        match self.place_of(region) {
+            Some(place) => self.refill_from(place, class).await,
+            None => Ok(false),
+        }
     }
 
     async fn refill_from(&mut self, region: usize, class: SizeClass) -> Result<bool> {

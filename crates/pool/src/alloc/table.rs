@@ -28,6 +28,15 @@ const READS_PER_ROUND: usize = 1024;
 /// The owner of slabs whose owners have died: any heap may adopt them.
 pub(crate) const NOBODY: u64 = (1 << 48) - 1;
 
+/// The owner of the chunk behind the table of region 0, which is no slab.
+const SYSTEM: u64 = (1 << 48) - 2;
+
+/// Where that chunk is.
+pub const SYSTEM_OFFSET: u64 = REGION_HEAD_BYTES;
+
+/// How long it is.
+pub const SYSTEM_BYTES: u64 = CHUNK_BYTES;
+
 /// What a chunk's word says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Entry {
@@ -65,6 +74,20 @@ impl Entry {
 }
 
 impl Place {
+    /// Keeps the chunk behind the table from all heaps, for what is not an object. Everybody does this before
+    /// it uses a region that has such a chunk; `false` if that is in use otherwise.
+    pub async fn reserve_system(&self, worker: &Worker) -> Result<bool> {
+        let class = SizeClass::of(8).expect("the smallest");
+        let word = Entry { owner: SYSTEM, class, inner: false }.to_word();
+        let mut round = worker.round();
+        let mut found = Vec::with_capacity(self.replicas.len());
+        for (replica, base) in &self.replicas {
+            found.push(round.to(replica).cas(base + SYSTEM_OFFSET / CHUNK_BYTES * 8, 0, word));
+        }
+        let done = round.ring().await?;
+        Ok(found.into_iter().all(|found| done[found] == 0 || done[found] == word))
+    }
+
     /// How many chunks there are; the first is the table's.
     pub(super) fn chunks(&self) -> u64 {
         (self.bytes / CHUNK_BYTES).min(REGION_HEAD_BYTES / 8)

@@ -37,6 +37,8 @@ pub(super) struct Txn {
     /// Its client never knew how it ended: it may have ended at any time after it began.
     pub(super) endless: bool,
     pub(super) commit_ts: Option<u64>,
+    /// As of when it read, the store says.
+    pub(super) read_ts: Option<u64>,
     first_op: u32,
     ops: u32,
 }
@@ -182,6 +184,7 @@ impl Loader {
             outcome: attempt.outcome,
             endless: attempt.outcome == Outcome::Unknown,
             commit_ts: attempt.commit_ts,
+            read_ts: attempt.read_ts,
             first_op,
             ops: self.history.ops.len() as u32 - first_op,
         });

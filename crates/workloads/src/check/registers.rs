@@ -55,7 +55,11 @@ pub(super) fn resolve(
                 judge_own(history, op.key, reader, *mine == value, findings);
                 continue;
             }
-            let mut source = writes.writer(history, op.key, value, version);
+            let read_ts = history.txns[reader as usize].read_ts;
+            let mut source = match (value, version, read_ts) {
+                (None, None, Some(time)) => writes.deleter(op.key, time),
+                _ => writes.writer(history, op.key, value, version),
+            };
             if matches!(source, Source::Initial) && *initial.entry(op.key).or_insert(value) != value
             {
                 source = Source::Nobody;
@@ -114,6 +118,8 @@ enum Source {
 /// What is known of all writes.
 struct Writes {
     deleted: BTreeSet<u32>,
+    /// Of those keys, by commit time: who, and whether something was left.
+    around_deletes: BTreeMap<(u32, u64), (TxnId, bool)>,
     /// By key and commit time: who, and what.
     by_time: HashMap<(u32, u64), (TxnId, Option<i64>)>,
     /// What attempts of unknown outcome wrote, without a time.
@@ -122,8 +128,12 @@ struct Writes {
 
 fn collect_writes(history: &History, findings: &mut Findings) -> (Registers, Writes) {
     let mut registers = Registers::new();
-    let mut writes =
-        Writes { deleted: BTreeSet::new(), by_time: HashMap::new(), untimed: HashSet::new() };
+    let mut writes = Writes {
+        deleted: BTreeSet::new(),
+        around_deletes: BTreeMap::new(),
+        by_time: HashMap::new(),
+        untimed: HashSet::new(),
+    };
     for id in 0..history.txns.len() as TxnId {
         for op in history.ops_of(id) {
             let What::Write(value) = op.what else { continue };
@@ -149,10 +159,26 @@ fn collect_writes(history: &History, findings: &mut Findings) -> (Registers, Wri
             }
         }
     }
+    let around = writes.by_time.iter().filter(|((key, _), _)| writes.deleted.contains(key));
+    writes.around_deletes =
+        around.map(|(at, (writer, value))| (*at, (*writer, value.is_some()))).collect();
     (registers, writes)
 }
 
 impl Writes {
+    /// Who has deleted a key that was not there as of a time that the store claims: the last who wrote it until
+    /// then. Whether that can be is seen from what follows from it, like any other read.
+    fn deleter(&self, key: u32, time: u64) -> Source {
+        if self.untimed.contains(&(key, None)) {
+            return Source::Unclear;
+        }
+        match self.around_deletes.range((key, 0)..=(key, time)).next_back() {
+            None => Source::Initial,
+            Some((_, (_, true))) => Source::Nobody,
+            Some((_, (writer, false))) => Source::Of(*writer),
+        }
+    }
+
     /// A version tells more than a value, which need not be unique then.
     fn writer(
         &self,

@@ -3,11 +3,14 @@
 //! The reference engine and the real one are both behind this, so that whatever judges the one judges the
 //! other.
 
-mod arrays;
 mod reference;
+mod sim_tables;
+mod tables;
 
-pub use arrays::Arrays;
+pub use farside_index::Intent;
 pub use reference::{Flaw, Reference};
+pub use sim_tables::SimTables;
+pub use tables::{TableSession, TableTxn, Tables};
 
 use std::future::Future;
 
@@ -35,8 +38,8 @@ pub struct Want {
     pub table: Table,
     /// Under which key.
     pub key: u64,
-    /// It will be written, too.
-    pub update: bool,
+    /// What for.
+    pub intent: Intent,
 }
 
 /// Rows that were read, in the order in which they were wanted. Kept from one read to the next.
@@ -75,7 +78,10 @@ impl Rows {
         row.present.then(|| &self.bytes[row.begin..row.end])
     }
 
-    /// The commit time of whoever wrote a row; 0: it is as it was loaded, or never was.
+    /// The commit time of whoever wrote a row; 0: it is as it was loaded, or never was; [`UNTOLD`] if it is not
+    /// there, and the store does not know since when.
+    ///
+    /// [`UNTOLD`]: crate::history::UNTOLD
     pub fn version(&self, number: usize) -> u64 {
         self.rows.get(number).map_or(0, |row| row.version)
     }
@@ -111,8 +117,12 @@ pub trait Engine {
     type Session: Session;
 
     /// Makes room for tables, before anything is loaded.
-    fn create(&self, _tables: &[TableShape]) -> Result<(), Failure> {
-        Ok(())
+    fn create(
+        &self,
+        _worker: &Worker,
+        _tables: &[TableShape],
+    ) -> impl Future<Output = Result<(), Failure>> {
+        std::future::ready(Ok(()))
     }
 
     /// The time of histories, in nanoseconds: one clock for all threads.
@@ -159,6 +169,11 @@ pub trait Transaction {
         key: u64,
         value: Option<&[u8]>,
     ) -> impl Future<Output = Result<(), Failure>>;
+
+    /// The time as of which it reads, as far as the store knows one: no writer that commits later is seen.
+    fn read_time(&self) -> Option<u64> {
+        None
+    }
 
     /// Commits; its commit time, if it has written anything or the store has one anyway.
     fn commit(self) -> impl Future<Output = Result<Option<u64>, Failure>>;

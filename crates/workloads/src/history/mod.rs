@@ -13,7 +13,7 @@ mod text;
 mod write;
 
 pub use read::{Flaw, Lines};
-pub use write::{Ended, Name, Recorder, Sink};
+pub use write::{Ended, Name, Recorder, Sink, UNTOLD};
 
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
 //! From the words of a recorder to lines.
 
-use super::write::tag;
+use super::write::{UNTOLD, tag};
 
 /// Adds the lines of whole attempts.
 pub(super) fn put_words(text: &mut Vec<u8>, mut words: &[u64]) {
@@ -11,7 +11,7 @@ pub(super) fn put_words(text: &mut Vec<u8>, mut words: &[u64]) {
         if kind == tag::END {
             text.extend_from_slice(if steps == 0 { br#"{"ops":["# } else { b"" });
             put_end(text, *first, rest);
-            (steps, words) = (0, &rest[5..]);
+            (steps, words) = (0, &rest[6..]);
             continue;
         }
         text.extend_from_slice(if steps == 0 { br#"{"ops":[{"f":""# } else { br#",{"f":""# });
@@ -31,8 +31,10 @@ pub(super) fn put_words(text: &mut Vec<u8>, mut words: &[u64]) {
             tag::READ => {
                 put_key(text, b"r", Some(table), rest[0]);
                 put_value(text, present.then_some(rest[1]));
-                text.extend_from_slice(br#","ver":"#);
-                put_number(text, rest[2]);
+                if rest[2] != UNTOLD {
+                    text.extend_from_slice(br#","ver":"#);
+                    put_number(text, rest[2]);
+                }
                 3
             }
             _ => {
@@ -64,6 +66,10 @@ fn put_end(text: &mut Vec<u8>, first: u64, rest: &[u64]) {
     if first >> 16 & 1 == 1 {
         text.extend_from_slice(br#","commit_ts":"#);
         put_number(text, rest[4]);
+    }
+    if first >> 17 & 1 == 1 {
+        text.extend_from_slice(br#","read_ts":"#);
+        put_number(text, rest[5]);
     }
     text.extend_from_slice(b"}\n");
 }
@@ -152,7 +158,8 @@ mod tests {
         log.end(&ended(1, Outcome::Committed, Some(77)));
         log.end(&ended(2, Outcome::Unknown, None));
         log.read(Name { table: 4, key: 8 }, Some(6), 5);
-        log.read(Name { table: 4, key: 9 }, None, 0);
+        log.read(Name { table: 4, key: 9 }, None, UNTOLD);
+        log.reads_at(55);
         log.write(Name { table: 4, key: 8 }, None);
         log.end(&ended(3, Outcome::Aborted, None));
         log.append(1, 1);
@@ -165,10 +172,11 @@ mod tests {
         let count = Lines::new(&file[..]).each(|line, attempt| {
             let ops = attempt.ops.len();
             seen.push((line, attempt.id, attempt.outcome, attempt.commit_ts, ops));
+            assert_eq!(attempt.read_ts, (line == 3).then_some(55));
             if line == 3 {
                 let read = |k: &'static str, v, ver| Op { f: Step::R, k: k.into(), v, ver };
                 assert_eq!(attempt.ops[0], read("4.8", Value::One(6), Some(5)));
-                assert_eq!(attempt.ops[1], read("4.9", Value::Nothing, Some(0)));
+                assert_eq!(attempt.ops[1], read("4.9", Value::Nothing, None));
                 assert_eq!((attempt.ops[2].f, &attempt.ops[2].v), (Step::W, &Value::Nothing));
             }
             Ok(())

@@ -54,7 +54,7 @@ impl Sink {
     /// A recorder for one thread or task.
     pub fn recorder(&self) -> Recorder {
         let pieces = Some((self.pieces.clone(), Arc::clone(&self.empty)));
-        Recorder { pieces, words: Vec::new(), whole: 0 }
+        Recorder { pieces, words: Vec::new(), whole: 0, read_ts: None }
     }
 
     /// Waits until all is written. All recorders must be gone.
@@ -82,7 +82,12 @@ pub struct Recorder {
     words: Vec<u64>,
     /// How many words are of attempts that have ended.
     whole: usize,
+    /// The time of what the attempt at hand has read.
+    read_ts: Option<u64>,
 }
+
+/// The version of a row that is not there, where the store does not know since when.
+pub const UNTOLD: u64 = u64::MAX;
 
 /// A row of a table, as a history calls it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,7 +101,7 @@ pub struct Name {
 impl Recorder {
     /// One that records nothing.
     pub fn deaf() -> Self {
-        Recorder { pieces: None, words: Vec::new(), whole: 0 }
+        Recorder { pieces: None, words: Vec::new(), whole: 0, read_ts: None }
     }
 
     /// Whether anything is recorded.
@@ -127,6 +132,11 @@ impl Recorder {
         }
     }
 
+    /// What the attempt reads is as of a time, the store says.
+    pub fn reads_at(&mut self, time: u64) {
+        self.read_ts = Some(time);
+    }
+
     /// A register was written, or with `None` deleted.
     pub fn write(&mut self, name: Name, value: Option<u64>) {
         if self.listens() {
@@ -144,8 +154,11 @@ impl Recorder {
             Outcome::Unknown => 2,
         };
         let Ended { id, proc, begin, end, commit_ts, .. } = *attempt;
-        let first = tag::END | outcome << 8 | u64::from(commit_ts.is_some()) << 16;
-        self.words.extend_from_slice(&[first, id, proc, begin, end, commit_ts.unwrap_or(0)]);
+        let read_ts = self.read_ts.take();
+        let times = u64::from(commit_ts.is_some()) | u64::from(read_ts.is_some()) << 1;
+        let first = tag::END | outcome << 8 | times << 16;
+        let (commit_ts, read_ts) = (commit_ts.unwrap_or(0), read_ts.unwrap_or(0));
+        self.words.extend_from_slice(&[first, id, proc, begin, end, commit_ts, read_ts]);
         self.whole = self.words.len();
         if self.whole >= PIECE {
             let next = empty.lock().unwrap_or_else(PoisonError::into_inner).pop();

@@ -4,7 +4,7 @@ use farside_fabric::Worker;
 use farside_fabric::runtime::Random;
 
 use super::{Effect, Tx, Workload, Zipf, visit};
-use crate::engine::{Engine, Failure, Session, Table, TableShape, Transaction, Want};
+use crate::engine::{Engine, Failure, Intent, Session, Table, TableShape, Transaction, Want};
 use crate::history::Outcome;
 
 const STORE: Table = Table(3);
@@ -79,7 +79,11 @@ impl Workload for Kvs {
     ) -> Result<Effect, Failure> {
         let wants: Vec<Want> = accesses
             .iter()
-            .map(|(key, value)| Want { table: STORE, key: *key, update: value.is_some() })
+            .map(|(key, value)| Want {
+                table: STORE,
+                key: *key,
+                intent: if value.is_some() { Intent::Update } else { Intent::Read },
+            })
             .collect();
         tx.read(&wants).await?;
         for (key, number) in accesses {

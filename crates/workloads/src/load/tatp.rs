@@ -307,7 +307,7 @@ async fn insert_forwarding<T: Transaction>(
     let key = forwarding_key(subscriber, input.sort, input.start);
     let mut wants: Vec<_> =
         (0..4).map(|sort| Tx::<T>::want(SPECIAL_FACILITY, sub_key(subscriber, sort))).collect();
-    wants.push(Tx::<T>::want_update(CALL_FORWARDING, key));
+    wants.push(Tx::<T>::want_insert(CALL_FORWARDING, key));
     let rows = tx.read(&wants).await?;
     if rows.get(input.sort as usize).is_none() || rows.get(4).is_some() {
         return Ok(Effect::default());
@@ -323,7 +323,7 @@ async fn delete_forwarding<T: Transaction>(
     input: &Input,
 ) -> Result<Effect, Failure> {
     let key = forwarding_key(subscriber, input.sort, input.start);
-    let rows = tx.read(&[Tx::<T>::want_update(CALL_FORWARDING, key)]).await?;
+    let rows = tx.read(&[Tx::<T>::want_delete(CALL_FORWARDING, key)]).await?;
     if rows.get(0).is_none() {
         return Ok(Effect::default());
     }

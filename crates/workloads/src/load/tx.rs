@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::engine::{Failure, Rows, Table, Transaction, Want};
-use crate::history::{Name, Recorder};
+use crate::engine::{Failure, Intent, Rows, Table, Transaction, Want};
+use crate::history::{Name, Recorder, UNTOLD};
 
 /// A transaction, and who listens.
 pub struct Tx<'a, T> {
@@ -25,12 +25,22 @@ impl<'a, T: Transaction> Tx<'a, T> {
 
     /// A row to read.
     pub fn want(table: Table, key: u64) -> Want {
-        Want { table, key, update: false }
+        Want { table, key, intent: Intent::Read }
     }
 
     /// A row to read and then write.
     pub fn want_update(table: Table, key: u64) -> Want {
-        Want { table, key, update: true }
+        Want { table, key, intent: Intent::Update }
+    }
+
+    /// A row to insert, unless it is there.
+    pub fn want_insert(table: Table, key: u64) -> Want {
+        Want { table, key, intent: Intent::Insert }
+    }
+
+    /// A row to delete, if it is there.
+    pub fn want_delete(table: Table, key: u64) -> Want {
+        Want { table, key, intent: Intent::Delete }
     }
 
     /// Reads rows in one step.
@@ -39,7 +49,13 @@ impl<'a, T: Transaction> Tx<'a, T> {
         if self.log.listens() {
             for (number, want) in wants.iter().enumerate() {
                 let value = self.rows.get(number).map(digest);
-                self.log.read(name(want.table, want.key), value, self.rows.version(number));
+                let version = self.rows.version(number);
+                self.log.read(name(want.table, want.key), value, version);
+                if version == UNTOLD
+                    && let Some(time) = self.inner.read_time()
+                {
+                    self.log.reads_at(time);
+                }
             }
         }
         Ok(self.rows)
@@ -47,22 +63,27 @@ impl<'a, T: Transaction> Tx<'a, T> {
 
     /// Reads a list, which is recorded as one.
     pub async fn read_list(&mut self, table: Table, key: u64) -> Result<Vec<u64>, Failure> {
-        let list = self.list(table, key, false).await?;
+        let list = self.list(table, key, Intent::Read).await?;
         self.log.read_list(key, &list);
         Ok(list)
     }
 
     /// Appends to a list.
     pub async fn append(&mut self, table: Table, key: u64, element: u64) -> Result<(), Failure> {
-        let mut list = self.list(table, key, true).await?;
+        let mut list = self.list(table, key, Intent::Update).await?;
         list.push(element);
         self.log.append(key, element);
         let bytes: Vec<u8> = list.iter().flat_map(|element| element.to_le_bytes()).collect();
         self.inner.write(table, key, Some(&bytes)).await
     }
 
-    async fn list(&mut self, table: Table, key: u64, update: bool) -> Result<Vec<u64>, Failure> {
-        self.inner.read(&[Want { table, key, update }], self.rows).await?;
+    async fn list(
+        &mut self,
+        table: Table,
+        key: u64,
+        intent: Intent,
+    ) -> Result<Vec<u64>, Failure> {
+        self.inner.read(&[Want { table, key, intent }], self.rows).await?;
         Ok(elements(self.rows.get(0).unwrap_or_default()))
     }
 

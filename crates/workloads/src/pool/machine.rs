@@ -10,38 +10,22 @@ use std::task::Poll;
 use farside_fabric::{ClientId, NodeId, Worker};
 use farside_pool::alloc::{Heap, Place, SafePoint, SizeClass};
 use farside_pool::{
-    Config, ConfigStore, Connect, Connecting, Ended, Keeper, Lapsed, Links, Means, Member,
-    Newcomer, Node, RegionId, Replica, Seat, Terms, View,
+    Config, ConfigStore, Connect, Ended, Keeper, Lapsed, Links, Means, Member,
+    Newcomer, RegionId, Replica, Seat, Terms, View,
 };
-use farside_sim::{ProcessId, Sim};
+use farside_sim::ProcessId;
 
 use super::log::Believed;
 use super::store::SimStore;
 use super::world::Shared;
 use super::{LEASE, Rule};
+use crate::sim_connect::SimConnect;
 
 /// Memory of a node.
 pub(super) const NODE_BYTES: u64 = farside_pool::CONTROL_BYTES + 4 * REGION_BYTES;
 
 /// Eight chunks: enough for slabs of two sessions.
 const REGION_BYTES: u64 = 512 << 10;
-
-/// Reaches simulated nodes; their addresses are their numbers.
-struct SimConnect {
-    sim: Weak<Sim>,
-    process: ProcessId,
-}
-
-impl Connect for SimConnect {
-    fn connect<'a>(&'a self, worker: &'a Worker, node: &'a Node) -> Connecting<'a> {
-        let number = NodeId(node.address.parse().expect("addresses are numbers"));
-        let connected = match self.sim.upgrade() {
-            Some(sim) => sim.connect(self.process, worker, number),
-            None => Err(farside_fabric::FabricError::NodeGone(number)),
-        };
-        Box::pin(async { connected })
-    }
-}
 
 /// A process with a session.
 pub(super) struct Process {

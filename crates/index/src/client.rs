@@ -1,0 +1,44 @@
+//! A thread's way to tables: its part in a session, and what it remembers.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use farside_fabric::Worker;
+use farside_txn::Agent;
+
+use crate::addresses::Addresses;
+use crate::directory::Directory;
+use crate::{Error, Tx};
+
+/// A thread's way to tables.
+#[derive(Debug)]
+pub struct Client {
+    agent: Rc<Agent>,
+    pub(crate) addresses: RefCell<Addresses>,
+    pub(crate) directory: RefCell<Directory>,
+}
+
+impl Client {
+    /// For a thread that belongs to a session.
+    pub fn new(agent: Rc<Agent>) -> Rc<Self> {
+        let (addresses, directory) = (RefCell::default(), RefCell::default());
+        Rc::new(Client { agent, addresses, directory })
+    }
+
+    /// The thread's part in the session.
+    pub fn agent(&self) -> &Rc<Agent> {
+        &self.agent
+    }
+
+    /// The thread.
+    pub fn worker(&self) -> &Worker {
+        self.agent.worker()
+    }
+
+    /// Begins a transaction.
+    pub async fn begin(self: &Rc<Self>) -> Result<Tx, Error> {
+        let txn = self.agent.begin().await?;
+        self.directory.borrow_mut().use_since(txn.floor());
+        Ok(Tx::new(Rc::clone(self), txn))
+    }
+}

@@ -1,0 +1,67 @@
+//! All rows of a table, in no order.
+
+use farside_txn::{Access, Blob, Mode, Target};
+
+use crate::bucket::Bucket;
+use crate::node::{Child, Node};
+use crate::tag::{self, Value};
+use crate::tx::{Tx, damaged};
+use crate::{Error, Table};
+
+impl Tx {
+    /// Calls `each` with every key and value, as they are in the snapshot.
+    pub async fn scan(
+        &mut self,
+        table: &Table,
+        mut each: impl FnMut(&[u8], &[u8]),
+    ) -> Result<(), Error> {
+        let mut nodes = vec![table.root()];
+        while let Some(at) = nodes.pop() {
+            self.txn.access(&[Access { target: at, mode: Mode::Read }]).await?;
+            let version = self.txn.see(at).ok_or_else(damaged)?;
+            let node = match Node::parse(version, table.id) {
+                Some(node) => node,
+                None if table.is_catalog() => continue,
+                None => return Err(Error::NoTable(format!("#{}: it was dropped", table.id))),
+            };
+            let mut buckets = Vec::new();
+            for child in node.children() {
+                match child {
+                    Child::Node(node) => nodes.push(node),
+                    Child::Bucket(target) => buckets.push(Access { target, mode: Mode::Read }),
+                    Child::Nothing => {}
+                }
+            }
+            self.txn.access(&buckets).await?;
+            for bucket in buckets {
+                self.scan_bucket(table, bucket.target, &mut each).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn scan_bucket(
+        &mut self,
+        table: &Table,
+        at: Target,
+        each: &mut impl FnMut(&[u8], &[u8]),
+    ) -> Result<(), Error> {
+        let version = self.txn.see(at).ok_or_else(damaged)?;
+        let bucket = Bucket::parse(version, table.id).ok_or_else(damaged)?;
+        let rows: Vec<Target> = bucket.slots.iter().filter_map(|slot| slot.target()).collect();
+        let wants: Vec<Access> =
+            rows.iter().map(|row| Access { target: *row, mode: Mode::Read }).collect();
+        self.txn.access(&wants).await?;
+        for row in rows {
+            let version = self.txn.see(row).ok_or_else(damaged)?;
+            match tag::split_row(version, table.id).ok_or_else(damaged)? {
+                (key, Value::Here(value)) => each(key, value),
+                (key, Value::Elsewhere(pointer)) => {
+                    let blob = Blob::from_bytes(pointer).ok_or_else(damaged)?;
+                    each(key, &self.txn.get_blob(blob).await?);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! Release: locks are given back, and with them what nobody needs any more.
+
+use std::rc::Rc;
+
+use farside_fabric::probe;
+use farside_pool::{Addr, Config, Permit, Replica};
+
+use crate::agent::Agent;
+use crate::object::LOCK;
+use crate::queues::{Queues, replicas};
+use crate::ring::Released;
+use crate::turns::Turn;
+use crate::txn::{Doomed, Txn};
+use crate::words::Lock;
+use crate::{RELEASE, Trap, TxnError};
+
+/// Locks to be given back.
+pub(crate) struct Release {
+    agent: Rc<Agent>,
+    queues: Rc<Queues>,
+    word: u64,
+    places: Vec<(Replica, u64)>,
+    /// Handed over when the locks are free.
+    pub(crate) turns: Vec<Turn>,
+    /// Places that were allocated and not used.
+    pub(crate) unused: Vec<Addr>,
+    /// Bodies that were written for nothing.
+    pub(crate) blobs: Vec<Addr>,
+    /// What nobody needs after a commit.
+    pub(crate) doomed: Vec<Addr>,
+    /// Told when the locks are free.
+    pub(crate) released: Option<Released>,
+    /// Keeps the session from acknowledging another configuration until all is done.
+    _permit: Rc<Permit>,
+}
+
+impl Release {
+    pub(crate) fn new(txn: &Txn) -> Self {
+        Release {
+            agent: Rc::clone(&txn.agent),
+            queues: Rc::clone(&txn.queues),
+            word: txn.lock.map_or(0, Lock::to_word),
+            places: Vec::new(),
+            turns: Vec::new(),
+            unused: Vec::new(),
+            blobs: Vec::new(),
+            doomed: Vec::new(),
+            released: None,
+            _permit: Rc::clone(&txn.permit),
+        }
+    }
+
+    /// One more object, whose lock CASes were posted.
+    pub(crate) fn add(&mut self, config: &Config, addr: Addr) {
+        let replicas = replicas(config, addr).unwrap_or_default();
+        self.places.extend(replicas.iter().map(|replica| (*replica, addr.offset())));
+    }
+
+    pub(crate) fn is_needed(&self) -> bool {
+        !(self.places.is_empty()
+            && self.turns.is_empty()
+            && self.unused.is_empty()
+            && self.blobs.is_empty())
+    }
+
+    /// What a commit leaves behind, freed when that is in nobody's way.
+    pub(crate) fn bury(&mut self, doomed: Vec<Doomed>, time: u64) {
+        for doomed in doomed {
+            match doomed {
+                Doomed::Object(addr) => self.doomed.push(addr),
+                Doomed::Blob(addr) => self.agent.free_after(time, addr),
+            }
+        }
+    }
+
+    /// Gives them back while others go on.
+    pub(crate) fn detach(self) {
+        let agent = Rc::clone(&self.agent);
+        agent.releasing.set(agent.releasing.get() + 1);
+        let run = async move {
+            let agent = Rc::clone(&self.agent);
+            self.run().await;
+            agent.releasing.set(agent.releasing.get() - 1);
+        };
+        agent.worker.spawn(run).detach();
+    }
+
+    /// Gives them back: each only if it is still ours. Again after an error, in new queues.
+    pub(crate) async fn run(mut self) -> bool {
+        for tries in 0..100 {
+            if tries > 0 {
+                probe!("a release is posted again");
+                for (replica, _) in &self.places {
+                    let Ok(queue) = self.queues.to(replica.node) else { continue };
+                    if queue.is_broken() {
+                        let _ = queue.reconnect().await;
+                    }
+                }
+            }
+            match self.ring().await {
+                Ok(()) => {
+                    if let Some(released) = self.released.take() {
+                        released.set(true);
+                    }
+                    self.turns.clear();
+                    self.free().await;
+                    return true;
+                }
+                Err(TxnError::Fabric(_)) => {}
+                Err(_) => break,
+            }
+        }
+        self.agent.unclean.set(true);
+        false
+    }
+
+    async fn ring(&self) -> Result<(), TxnError> {
+        if self.places.is_empty() {
+            return Ok(());
+        }
+        let mut round = self.agent.worker.round().counted(&self.agent.tally, RELEASE);
+        for (replica, offset) in &self.places {
+            let mut bell = round.to(self.queues.to(replica.node)?);
+            let at = replica.base + offset + LOCK;
+            if self.agent.has(Trap::AbortClearsAll) {
+                bell.write(at, &[0]);
+            } else {
+                bell.cas(at, self.word, 0);
+            }
+        }
+        round.ring().await?;
+        Ok(())
+    }
+
+    /// What cannot be freed now is lost to this session, and found when its slab is looked through.
+    async fn free(&mut self) {
+        for addr in self.unused.drain(..) {
+            self.agent.give_back(addr);
+        }
+        for addr in std::mem::take(&mut self.doomed).into_iter().chain(self.blobs.drain(..)) {
+            if self.agent.free(addr).await.is_err() {
+                probe!("something could not be freed");
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Where objects come from and go to: the heap of a thread.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use farside_fabric::probe;
+use farside_pool::alloc::{Heap, SafePoint, SizeClass};
+use farside_pool::{Addr, RegionId};
+
+use crate::agent::Agent;
+use crate::horizon::raise;
+use crate::object::{HEADER, IN_USE};
+use crate::queues::replicas;
+use crate::ring::Ring;
+use crate::system::REQUEST;
+use crate::{SPACE, TxnError};
+
+/// The heap's word of a record ring.
+const RING: u64 = 0xfa51_0000_0000_4196;
+
+/// The heap of a thread; nobody has it while somebody waits for far memory with it.
+#[derive(Debug)]
+pub(crate) struct Space {
+    heap: RefCell<Option<Heap>>,
+}
+
+/// The heap, lent.
+struct Lent<'a> {
+    space: &'a Space,
+    heap: Option<Heap>,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        *self.space.heap.borrow_mut() = self.heap.take();
+    }
+}
+
+/// How long a heap may be lent to somebody else.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Space {
+    pub(crate) fn new(heap: Heap) -> Self {
+        Space { heap: RefCell::new(Some(heap)) }
+    }
+}
+
+/// When empty slabs may change their class: nobody reads what was there, or uses an address that it learned when
+/// something was.
+struct Passed<'a> {
+    agent: &'a Agent,
+    /// The latest moment that was asked for and is not past.
+    wanted: std::cell::Cell<u64>,
+}
+
+impl SafePoint for Passed<'_> {
+    fn now(&self) -> u64 {
+        self.agent.upper()
+    }
+
+    fn has_passed(&self, moment: u64) -> bool {
+        let session = &self.agent.session;
+        let passed = session.horizon.load(Ordering::Acquire) > moment
+            && session.settled_floor.load(Ordering::Acquire) > moment;
+        if !passed {
+            self.wanted.set(self.wanted.get().max(moment + 1));
+        }
+        passed
+    }
+}
+
+impl Agent {
+    async fn lend(&self) -> Result<Lent<'_>, TxnError> {
+        let start = self.worker.now();
+        loop {
+            if let Some(heap) = self.space.heap.borrow_mut().take() {
+                return Ok(Lent { space: &self.space, heap: Some(heap) });
+            }
+            if self.worker.now() - start > PATIENCE {
+                return Err(TxnError::TimedOut("the heap of this thread"));
+            }
+            self.worker.sleep(Duration::from_nanos(500)).await;
+        }
+    }
+
+    /// A place for an object. Whoever gets it writes it with a transaction that knows that it is fresh, or gives it
+    /// back.
+    pub async fn allocate(&self, class: SizeClass) -> Result<Addr, TxnError> {
+        let at_hand = |heap: &mut Option<Heap>| heap.as_mut()?.allocate(class);
+        if let Some(addr) = at_hand(&mut self.space.heap.borrow_mut()) {
+            return Ok(addr);
+        }
+        let mut lent = self.lend().await?;
+        let heap = lent.heap.as_mut().expect("lent with it");
+        for tries in 0..2 {
+            if let Some(addr) = heap.allocate(class) {
+                return Ok(addr);
+            }
+            if !heap.refill(class).await? && tries == 0 {
+                // Others may have freed some of ours.
+                heap.collect().await?;
+            }
+        }
+        heap.allocate(class).ok_or(TxnError::Full(class.bytes()))
+    }
+
+    /// Gives back a place that was never written.
+    pub(crate) fn give_back(&self, addr: Addr) {
+        match &mut *self.space.heap.borrow_mut() {
+            Some(heap) => _ = heap.free(addr),
+            None => self.session.limbo().push((0, addr)),
+        }
+    }
+
+    /// Frees an object that nobody reaches any more.
+    pub(crate) async fn free(&self, addr: Addr) -> Result<(), TxnError> {
+        let mut lent = self.lend().await?;
+        let heap = lent.heap.as_mut().expect("lent with it");
+        if !heap.has_at(addr) {
+            heap.free_elsewhere(addr, IN_USE).await?;
+            return Ok(());
+        }
+        let (permit, queues) = (self.permit()?, self.queues());
+        let mut round = self.worker.round().counted(&self.tally, SPACE);
+        for replica in replicas(permit.config(), addr)? {
+            let at = replica.base + addr.offset() + HEADER;
+            round.to(queues.to(replica.node)?).write(at, &[0]);
+        }
+        round.ring().await?;
+        heap.free(addr);
+        Ok(())
+    }
+
+    /// Frees something as soon as no snapshot is older than a time.
+    pub(crate) fn free_after(&self, time: u64, addr: Addr) {
+        self.session.limbo().push((time, addr));
+    }
+
+    /// Frees what is in nobody's way any more, and gives back what is empty.
+    pub(crate) async fn tidy(self: &Rc<Self>) -> Result<(), TxnError> {
+        let horizon = self.session.horizon.load(Ordering::Acquire);
+        let due: Vec<Addr> = {
+            let mut limbo = self.session.limbo();
+            let (due, kept) = limbo.drain(..).partition(|(time, _)| *time < horizon);
+            *limbo = kept;
+            let due: Vec<(u64, Addr)> = due;
+            due.into_iter().map(|(_, addr)| addr).collect()
+        };
+        for addr in due {
+            self.free(addr).await?;
+        }
+        let permit = self.permit()?;
+        let passed = Passed { agent: self, wanted: std::cell::Cell::new(0) };
+        {
+            let mut lent = self.lend().await?;
+            let heap = lent.heap.as_mut().expect("lent with it");
+            heap.collect().await?;
+            heap.tidy(&passed).await?;
+        }
+        if passed.wanted.get() > 0 {
+            probe!("old addresses are to be forgotten");
+            let queues = self.queues();
+            raise(self, &queues, permit.config(), REQUEST, passed.wanted.get()).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that there is a place for records in a region.
+    pub(crate) async fn need_ring(&self, region: RegionId) -> Result<(), TxnError> {
+        if self.rings.borrow().contains_key(&region) {
+            return Ok(());
+        }
+        let bytes = self.session.limits.ring_bytes;
+        let class = SizeClass::of(bytes).ok_or(TxnError::Full(bytes))?;
+        let mut lent = self.lend().await?;
+        let heap = lent.heap.as_mut().expect("lent with it");
+        if self.rings.borrow().contains_key(&region) {
+            return Ok(());
+        }
+        let mut addr = heap.allocate_in(region, class);
+        if addr.is_none() && heap.refill_in(region, class).await? {
+            addr = heap.allocate_in(region, class);
+        }
+        let addr = addr.ok_or(TxnError::Full(class.bytes()))?;
+        let (permit, queues) = (self.permit()?, self.queues());
+        let mut round = self.worker.round().counted(&self.tally, SPACE);
+        for replica in replicas(permit.config(), addr)? {
+            let at = replica.base + addr.offset() + HEADER;
+            round.to(queues.to(replica.node)?).write(at, &[RING | u64::from(self.owner) << 32]);
+        }
+        round.ring().await?;
+        self.rings.borrow_mut().insert(region, Ring::new(addr, class.bytes(), 0));
+        Ok(())
+    }
+
+    /// How much of the heap of this thread is in use, by the bytes of objects.
+    pub async fn space(&self) -> Result<std::collections::BTreeMap<u64, farside_pool::alloc::Space>, TxnError> {
+        let mut lent = self.lend().await?;
+        let heap = lent.heap.as_mut().expect("lent with it");
+        Ok(heap.space())
+    }
+}

@@ -1,0 +1,189 @@
+//! Workloads on Farside's tables: rows of a workload's table are rows of a table, under keys of eight bytes.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use farside_index::{Client, Error, Table as IndexTable, TableOptions, Tx, Want as IndexWant};
+use farside_txn::TxnError;
+
+use crate::history::UNTOLD;
+
+use super::{Failure, Rows, Session, Table, TableShape, Transaction, Want};
+
+/// The tables of a workload, once they were created. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Tables(Arc<Mutex<Known>>);
+
+#[derive(Clone, Debug, Default)]
+struct Known {
+    tables: BTreeMap<u16, IndexTable>,
+    /// What was committed until then was loaded: it has no writer in a history.
+    loaded_until: u64,
+}
+
+/// Rows that are loaded in one transaction.
+const LOADED_AT_ONCE: usize = 16;
+
+/// How often something is tried again while tables are set up.
+const MOST_TRIES: u32 = 1000;
+
+fn name(table: Table) -> String {
+    format!("workload-{}", table.0)
+}
+
+impl Tables {
+    /// Creates them, or finds them.
+    pub async fn create(&self, client: &Rc<Client>, shapes: &[TableShape]) -> Result<(), Failure> {
+        for shape in shapes {
+            let options = TableOptions { value_bytes: shape.value_bytes as u32 };
+            let name = name(shape.table);
+            let table = again(client, async |tx| match tx.table(&name).await {
+                Err(Error::NoTable(_)) => tx.create_table(&name, &options).await,
+                known => known,
+            })
+            .await?;
+            self.known().tables.insert(shape.table.0, table.0);
+        }
+        Ok(())
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, table: Table) -> Result<IndexTable, Failure> {
+        let known = self.known().tables.get(&table.0).copied();
+        known.ok_or_else(|| Failure::Broken(format!("table {} was not created", table.0)))
+    }
+
+    /// Fills a table.
+    pub async fn load(
+        &self,
+        client: &Rc<Client>,
+        table: Table,
+        rows: &mut dyn Iterator<Item = (u64, Vec<u8>)>,
+    ) -> Result<(), Failure> {
+        let table = self.get(table)?;
+        loop {
+            let some: Vec<_> = rows.take(LOADED_AT_ONCE).collect();
+            if some.is_empty() {
+                return Ok(());
+            }
+            let ((), time) = again(client, async |tx| {
+                for (key, value) in &some {
+                    tx.put(&table, &key.to_be_bytes(), value).await?;
+                }
+                Ok(())
+            })
+            .await?;
+            let mut known = self.known();
+            known.loaded_until = known.loaded_until.max(time);
+        }
+    }
+
+    /// A coordinator's session.
+    pub fn session(&self, client: &Rc<Client>) -> TableSession {
+        TableSession { client: Rc::clone(client), known: self.known().clone() }
+    }
+}
+
+/// Does something in a transaction, again where others are in the way.
+async fn again<T>(
+    client: &Rc<Client>,
+    mut act: impl AsyncFnMut(&mut Tx) -> Result<T, Error>,
+) -> Result<(T, u64), Failure> {
+    for tries in 0..MOST_TRIES {
+        let done = async {
+            let mut tx = client.begin().await?;
+            let done = act(&mut tx).await?;
+            tx.commit().await.map(|time| (done, time.unwrap_or(0)))
+        };
+        match done.await {
+            Err(Error::Txn(error)) if error.is_passing() => {}
+            done => return done.map_err(failure),
+        }
+        let pause = client.worker().random_below(1000 << tries.min(10));
+        client.worker().sleep(Duration::from_nanos(pause)).await;
+    }
+    Err(Failure::Broken("others were always in the way".into()))
+}
+
+/// A coordinator's session.
+#[derive(Debug)]
+pub struct TableSession {
+    client: Rc<Client>,
+    known: Known,
+}
+
+/// A transaction.
+#[derive(Debug)]
+pub struct TableTxn<'s> {
+    session: &'s TableSession,
+    tx: Tx,
+}
+
+impl TableSession {
+    fn table(&self, table: Table) -> Result<&IndexTable, Failure> {
+        let known = self.known.tables.get(&table.0);
+        known.ok_or_else(|| Failure::Broken(format!("table {} was not created", table.0)))
+    }
+}
+
+fn failure(error: Error) -> Failure {
+    match error {
+        Error::Txn(passing) if passing.is_passing() => Failure::Conflict,
+        Error::Txn(TxnError::Pending(_)) => Failure::Unknown,
+        broken => Failure::Broken(broken.to_string()),
+    }
+}
+
+impl Session for TableSession {
+    type Txn<'s> = TableTxn<'s>;
+
+    async fn begin(&mut self) -> Result<TableTxn<'_>, Failure> {
+        let tx = self.client.begin().await.map_err(failure)?;
+        Ok(TableTxn { session: self, tx })
+    }
+}
+
+impl Transaction for TableTxn<'_> {
+    async fn read(&mut self, wants: &[Want], rows: &mut Rows) -> Result<(), Failure> {
+        let keys: Vec<[u8; 8]> = wants.iter().map(|want| want.key.to_be_bytes()).collect();
+        let mut asked = Vec::with_capacity(wants.len());
+        for (want, key) in wants.iter().zip(&keys) {
+            let table = self.session.table(want.table)?;
+            asked.push(IndexWant { table, key, intent: want.intent });
+        }
+        rows.clear();
+        let loaded = self.session.known.loaded_until;
+        let each = |_, stamp, value: Option<&[u8]>| {
+            let version = match value {
+                None => UNTOLD,
+                Some(_) if stamp <= loaded => 0,
+                Some(_) => stamp,
+            };
+            rows.push(version, value);
+        };
+        let read = self.tx.read(&asked, each).await;
+        read.map_err(failure)
+    }
+
+    async fn write(&mut self, table: Table, key: u64, value: Option<&[u8]>) -> Result<(), Failure> {
+        let (table, key) = (self.session.table(table)?, key.to_be_bytes());
+        let written = match value {
+            Some(value) => self.tx.put(table, &key, value).await,
+            None => self.tx.delete(table, &key).await.map(drop),
+        };
+        written.map_err(failure)
+    }
+
+    fn read_time(&self) -> Option<u64> {
+        self.tx.read_time()
+    }
+
+    async fn commit(self) -> Result<Option<u64>, Failure> {
+        self.tx.commit().await.map_err(failure)
+    }
+}
