@@ -162,7 +162,7 @@ impl Tx {
             None => {
                 probe!("a remembered address is stale");
                 self.client.addresses.borrow_mut().forget(table.id, hash);
-                self.disregard(row);
+                self.txn.disregard(row);
                 search.stage = self.bucket_stage(&table, hash);
                 Ok(false)
             }
@@ -182,9 +182,9 @@ impl Tx {
         let (table, hash) = (place.table, place.hash);
         let class = SizeClass::of(Target::bytes(row.room)).ok_or_else(unseen)?;
         self.client.addresses.borrow_mut().learn(table.id, hash, row.addr, class, self.began);
-        self.txn.counts(row, true);
+        self.txn.need(row);
         if let (Intent::Read, Some((bucket, _))) = (search.intent, named) {
-            self.disregard(bucket);
+            self.txn.disregard(bucket);
         }
         if search.intent != Intent::Delete {
             return Ok(true);
@@ -212,7 +212,7 @@ impl Tx {
         let version = self.txn.see(bucket).ok_or_else(unseen)?;
         if Bucket::matches(version, place.table.id, place.hash).is_none() {
             probe!("a bucket is for other hashes");
-            self.disregard(bucket);
+            self.txn.disregard(bucket);
             return self.walk_again(search);
         }
         self.try_named(search, bucket, 0)
@@ -248,7 +248,7 @@ impl Tx {
         place.row = None;
         place.state = State::Absent;
         place.proof = Some(proof);
-        self.txn.counts(proof, true);
+        self.txn.need(proof);
     }
 
     fn at_node(&mut self, search: &mut Search, at: Target, level: u32) -> Result<bool, Error> {
@@ -275,7 +275,7 @@ impl Tx {
             Child::Bucket(bucket) => Stage::Bucket(bucket),
             Child::Node(node) => Stage::Walk { node, level: level + 1 },
         };
-        self.disregard(at);
+        self.txn.disregard(at);
         Ok(false)
     }
 
@@ -304,16 +304,6 @@ impl Tx {
         let root = self.places[search.place].table.root();
         search.stage = Stage::Walk { node: root, level: 0 };
         Ok(false)
-    }
-
-    /// Nothing depends on what was read from an object, unless it proves something else.
-    fn disregard(&mut self, target: Target) {
-        let is_needed = |place: &crate::tx::Place| {
-            place.proof == Some(target) || place.row == Some(target)
-        };
-        if !self.places.iter().any(is_needed) {
-            self.txn.counts(target, false);
-        }
     }
 
     /// A new object for the directory.

@@ -1,5 +1,6 @@
 //! A transaction on tables.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use farside_txn::{Blob, Target, Txn, TxnError};
@@ -55,12 +56,17 @@ pub(crate) struct Place {
     pub(crate) fresh: Option<Target>,
 }
 
+/// Keys up to which looking at all of them is fastest.
+const FEW: usize = 16;
+
 /// A transaction on tables. Dropping it aborts it.
 #[derive(Debug)]
 pub struct Tx {
     pub(crate) client: Rc<Client>,
     pub(crate) txn: Txn,
     pub(crate) places: Vec<Place>,
+    /// By hash, once there are many.
+    by_hash: HashMap<u64, u32>,
     /// For addresses that it learns.
     pub(crate) began: u64,
 }
@@ -68,7 +74,7 @@ pub struct Tx {
 impl Tx {
     pub(crate) fn new(client: Rc<Client>, txn: Txn) -> Self {
         let began = txn.agent().learned_at();
-        Tx { client, txn, places: Vec::new(), began }
+        Tx { client, txn, places: Vec::new(), by_hash: HashMap::new(), began }
     }
 
     /// The thread's way to tables.
@@ -85,6 +91,12 @@ impl Tx {
         if let Some(known) = self.known(table, hash, key) {
             return Ok(known);
         }
+        if self.places.len() == FEW {
+            self.by_hash = self.places.iter().zip(0..).map(|(place, at)| (place.hash, at)).collect();
+        }
+        if self.places.len() >= FEW {
+            self.by_hash.insert(hash, self.places.len() as u32);
+        }
         self.places.push(Place {
             table: *table,
             hash,
@@ -99,9 +111,28 @@ impl Tx {
     }
 
     fn known(&self, table: &Table, hash: u64, key: &[u8]) -> Option<usize> {
-        self.places.iter().position(|place| {
+        let is_it = |place: &Place| {
             place.hash == hash && place.table.id == table.id && *place.key == *key
-        })
+        };
+        if self.places.len() > FEW {
+            let at = *self.by_hash.get(&hash)? as usize;
+            if is_it(&self.places[at]) {
+                return Some(at);
+            }
+        }
+        self.places.iter().position(is_it)
+    }
+
+    /// Reads from one moment, which is now.
+    pub async fn take_snapshot(&mut self) -> Result<(), Error> {
+        Ok(self.txn.take_snapshot().await?)
+    }
+
+    /// Forgets what was read: for those who only read, and much.
+    pub fn forget_reads(&mut self) {
+        self.txn.forget_reads();
+        self.places.clear();
+        self.by_hash.clear();
     }
 
     /// Whether all is known and held that is needed.
@@ -271,7 +302,7 @@ impl Tx {
 
     /// Commits; the commit time, if anything was written.
     pub async fn commit(self) -> Result<Option<u64>, Error> {
-        let Tx { client, txn, places, began } = self;
+        let Tx { client, txn, places, began, .. } = self;
         let time = txn.commit().await?;
         if time.is_some() {
             let mut addresses = client.addresses.borrow_mut();

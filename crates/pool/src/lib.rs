@@ -45,7 +45,7 @@ pub use control::CONTROL_BYTES;
 pub use host::{Host, HostEvent};
 pub use inspect::{Condition, Inspection, SessionCondition, Usage, inspect};
 pub use keeper::{Keeper, Lapsed};
-pub use links::{Connect, Connecting, Links};
+pub use links::{Connect, Connecting, Links, is_member};
 pub use member::{Ended, Means, Member};
 pub use network::NetConnect;
 pub use petition::{Newcomer, Petition};

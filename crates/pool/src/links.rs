@@ -146,6 +146,13 @@ async fn is_the_same(worker: &Worker, queue: &Queue, node: &Node) -> bool {
     done.is_ok_and(|done| done[line] == [MAGIC, node.incarnation])
 }
 
+/// Whether a node was formatted as a member of a pool.
+pub async fn is_member(worker: &Worker, queue: &Queue) -> farside_fabric::Result<bool> {
+    let mut round = worker.round();
+    let line = round.to(queue).read(NODE, 8);
+    Ok(round.ring().await?[line][0] == MAGIC)
+}
+
 impl std::fmt::Debug for Links {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Links").finish_non_exhaustive()

@@ -67,13 +67,8 @@ impl Agent {
         let permit = seat.permit(worker.now()).ok_or(TxnError::NotNow)?;
         let queues = connect(&links, permit.config()).await?;
         let config = permit.config();
+        prepare(worker, &queues, config).await?;
         let places: Vec<_> = config.regions.iter().filter_map(|r| queues.place(r)).collect();
-        let first = places.iter().find(|place| place.region == system::REGION);
-        let first = first.ok_or_else(|| TxnError::Refused("the pool has no region".into()))?;
-        if !first.reserve_system(worker).await? {
-            return Err(TxnError::Refused("the pool is used by something else".into()));
-        }
-        check_format(worker, &queues, config).await?;
         let full = || TxnError::Refused("a process has at most 15 threads in a session".into());
         let (vacancy, noted) = session.enter().ok_or_else(full)?;
         let Vacancy { thread, last_tick, rings } = vacancy;
@@ -252,7 +247,7 @@ impl Agent {
 }
 
 /// A queue to every node of a configuration.
-async fn connect(links: &Links, config: &Config) -> Result<Queues, TxnError> {
+pub(crate) async fn connect(links: &Links, config: &Config) -> Result<Queues, TxnError> {
     let mut to = Vec::with_capacity(config.nodes.len());
     for node in &config.nodes {
         // Who cannot be reached is left out: whoever needs it hears of that.
@@ -262,7 +257,16 @@ async fn connect(links: &Links, config: &Config) -> Result<Queues, TxnError> {
 }
 
 /// Makes an empty pool ours, and refuses one that is of another format.
-async fn check_format(worker: &Worker, queues: &Queues, config: &Config) -> Result<(), TxnError> {
+pub(crate) async fn prepare(
+    worker: &Worker,
+    queues: &Queues,
+    config: &Config,
+) -> Result<(), TxnError> {
+    let first = config.region(system::REGION).and_then(|region| queues.place(region));
+    let first = first.ok_or_else(|| TxnError::Refused("the pool has no region".into()))?;
+    if !first.reserve_system(worker).await? {
+        return Err(TxnError::Refused("the pool is used by something else".into()));
+    }
     for replica in crate::queues::replicas(config, system::catalog_root())? {
         let mut round = worker.round();
         let found = round.to(queues.to(replica.node)?).cas(replica.base + FORMAT, 0, THIS_FORMAT);

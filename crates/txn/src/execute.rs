@@ -130,10 +130,8 @@ impl Txn {
 
     async fn try_step(&mut self, step: &Step) -> Result<(), TxnError> {
         self.take_turns(&step.locks).await?;
-        if !step.reads.is_empty() && self.snapshot.is_none() {
-            let snapshot = self.agent.enter().await?;
-            self.snapshot = Some(snapshot);
-            self.agent.wait_past(snapshot).await;
+        if !step.reads.is_empty() {
+            self.take_snapshot().await?;
         }
         if !step.locks.is_empty() && self.lock.is_none() {
             self.lock = Some(self.agent.next_lock());

@@ -7,10 +7,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farside_pool::{Addr, MAX_SESSIONS};
+use farside_fabric::Worker;
+use farside_pool::{Addr, Config, Links, MAX_SESSIONS, Replica};
 
+use crate::queues::replicas;
 use crate::turns::Turns;
 use crate::words::OWNERS;
+use crate::{TxnError, agent, system};
 
 /// A thread that reads no snapshot, or runs no transaction.
 pub(crate) const IDLE: u64 = u64::MAX;
@@ -163,5 +166,70 @@ impl Session {
 
     pub(crate) fn limbo(&self) -> MutexGuard<'_, Vec<(u64, Addr)>> {
         self.limbo.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Identity {
+    /// Claims a place on the board of a pool that has no manager, under an id that nobody else has.
+    pub async fn claim(
+        worker: &Worker,
+        links: &Links,
+        config: &Config,
+        client: u64,
+    ) -> Result<Self, TxnError> {
+        let queues = agent::connect(links, config).await?;
+        agent::prepare(worker, &queues, config).await?;
+        let copies = replicas(config, system::catalog_root())?;
+        let Replica { node, base } = copies[0];
+        let primary = queues.to(node)?;
+        let mut round = worker.round();
+        let serial = round.to(primary).faa(base + system::SERIALS, 1);
+        let claims = round.to(primary).read(base + system::claim(0), MAX_SESSIONS * 8);
+        let done = round.ring().await?;
+        let (serial, claims) = (done[serial] + 1, done[claims].to_vec());
+        drop(done);
+        for slot in (0..MAX_SESSIONS as u16).filter(|slot| claims[usize::from(*slot)] == 0) {
+            let mut round = worker.round();
+            let found = round.to(primary).cas(base + system::claim(slot), 0, client);
+            if round.ring().await?[found] == 0 {
+                return Ok(Identity { slot, serial });
+            }
+        }
+        Err(TxnError::Refused("the database has as many processes as it can".into()))
+    }
+}
+
+impl Session {
+    /// Gives back what the session has in a pool that has no manager, when all its threads have ended.
+    pub async fn retire(
+        &self,
+        worker: &Worker,
+        links: &Links,
+        config: &Config,
+    ) -> Result<(), TxnError> {
+        let queues = agent::connect(links, config).await?;
+        let rings: Vec<(Addr, u64)> =
+            self.threads().vacant.drain(..).flat_map(|vacancy| vacancy.rings).collect();
+        let horizon = self.horizon.load(Ordering::Acquire);
+        // Records that somebody may still read stay: their places are lost.
+        for (ring, _) in rings.into_iter().filter(|(_, busy)| *busy < horizon) {
+            let mut round = worker.round();
+            for replica in replicas(config, ring)? {
+                round.to(queues.to(replica.node)?).write(replica.base + ring.offset(), &[0]);
+            }
+            round.ring().await?;
+        }
+        let serial = self.identity.serial;
+        for place in config.regions.iter().filter_map(|region| queues.place(region)) {
+            place.disown(worker, &|owner| owner >> 10 == serial).await?;
+        }
+        let mut round = worker.round();
+        for replica in replicas(config, system::catalog_root())? {
+            let mut bell = round.to(queues.to(replica.node)?);
+            bell.write(replica.base + system::line(self.identity.slot), &[0, 0]);
+            bell.write(replica.base + system::claim(self.identity.slot), &[0]);
+        }
+        round.ring().await?;
+        Ok(())
     }
 }

@@ -49,8 +49,10 @@ pub(crate) struct Entry {
     pub(crate) posted: bool,
     /// It is at a place that was just allocated.
     pub(crate) fresh: bool,
-    /// Something depends on what was read here: it must still be so at the commit.
+    /// What was read here must still be so at the commit.
     pub(crate) counts: bool,
+    /// Something depends on it for sure.
+    needed: bool,
     /// Our turn among those of this process who want to lock it.
     pub(crate) turn: Option<Turn>,
     /// What will be written.
@@ -68,6 +70,7 @@ impl Entry {
             posted: false,
             fresh: false,
             counts: true,
+            needed: false,
             turn: None,
             new: None,
         }
@@ -199,11 +202,37 @@ impl Txn {
         self.find(target.addr).is_some_and(|at| self.entries[at].locked)
     }
 
-    /// Whether what was read from an object must still be so at the commit: it is, unless this says that
-    /// nothing depends on it. Whoever changes that knows all that was read from there.
-    pub fn counts(&mut self, target: Target, counts: bool) {
+    /// What was read from an object must still be so at the commit: that is what counts, whatever is said later.
+    pub fn need(&mut self, target: Target) {
         if let Some(at) = self.find(target.addr) {
-            self.entries[at].counts = counts;
+            self.entries[at].counts = true;
+            self.entries[at].needed = true;
+        }
+    }
+
+    /// Nothing depends on what was read from an object, unless it is needed.
+    pub fn disregard(&mut self, target: Target) {
+        if let Some(at) = self.find(target.addr) {
+            self.entries[at].counts = self.entries[at].needed;
+        }
+    }
+
+    /// Reads from one moment, which is now.
+    pub async fn take_snapshot(&mut self) -> Result<(), TxnError> {
+        if self.snapshot.is_none() {
+            let snapshot = self.agent.enter().await?;
+            self.snapshot = Some(snapshot);
+            self.agent.wait_past(snapshot).await;
+        }
+        Ok(())
+    }
+
+    /// Forgets what was only read. What is read next is of the same snapshot; but this cannot write any more.
+    pub fn forget_reads(&mut self) {
+        if self.lock.is_none() && self.entries.iter().all(|entry| entry.new.is_none()) {
+            self.entries.clear();
+            self.index.clear();
+            self.peeked.clear();
         }
     }
 

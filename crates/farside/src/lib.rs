@@ -1,0 +1,53 @@
+//! # Farside: ACID transactions over far memory
+//!
+//! A [`Database`] is in this process, in a file that several processes share, or in memory nodes that are
+//! reached over TCP or RDMA; which of them, its URL says:
+//!
+//! ```
+//! use farside::Database;
+//!
+//! let db = Database::open("mem:")?;
+//! let db = db.blocking()?;
+//! let accounts = db.create_table("accounts")?;
+//! db.put(&accounts, b"alice", b"100")?;
+//! db.transact(|tx| {
+//!     let balance = tx.get(&accounts, b"alice")?;
+//!     tx.put(&accounts, b"bob", &balance.unwrap_or_default())
+//! })?;
+//! assert_eq!(db.get(&accounts, b"bob")?.as_deref(), Some(&b"100"[..]));
+//! # Ok::<(), farside::Error>(())
+//! ```
+//!
+//! Transactions are strictly serializable, and opaque: whatever a transaction reads, also one that will not
+//! commit, comes from one moment. Those that only read are never aborted by those that write.
+//!
+//! | | |
+//! | --- | --- |
+//! | [`Database`] | an open database, for all threads |
+//! | [`Connection`] | the way to it of one thread, asynchronous: many transactions at once |
+//! | [`Blocking`] | the same, one call after the other |
+//! | [`Transaction`], [`Snapshot`] | what reads and writes |
+//! | [`Typed`] | tables of other things than bytes |
+//! | [`ford`] | the interface of the FORD paper |
+
+mod blocking;
+mod connection;
+mod database;
+mod error;
+mod fabric;
+pub mod ford;
+mod opening;
+mod pool;
+mod snapshot;
+mod transaction;
+mod typed;
+mod url;
+
+pub use blocking::{Blocking, BlockingSnapshot, BlockingTransaction};
+pub use connection::{Connection, RetryLimits};
+pub use database::{Database, Options};
+pub use error::{Error, Result};
+pub use farside_index::{MAX_KEY_BYTES, MAX_VALUE_BYTES, Table, TableOptions};
+pub use snapshot::Snapshot;
+pub use transaction::Transaction;
+pub use typed::{Codec, Key, Plain, Serde, Typed};

@@ -1,0 +1,177 @@
+//! Opening a database: from a URL to nodes, regions, and a session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_fabric::shm::Segment;
+use farside_fabric::{ClientId, NodeId, Worker, local, shm, tcp};
+use farside_pool::{CONTROL_BYTES, Config, Links, Newcomer, Node, View};
+use farside_txn::clock::WorkerClock;
+use farside_txn::{Identity, Limits, Parts, Session};
+
+use crate::fabric::Fabric;
+use crate::url::{Place, Url};
+use crate::{Error, Result};
+
+/// What opening has found: enough for every thread to join.
+#[derive(Clone, Debug)]
+pub(crate) struct Opened {
+    pub(crate) fabric: Fabric,
+    pub(crate) view: Arc<View>,
+    pub(crate) session: Arc<Session>,
+    /// Nodes have one life only, or the pool looks after that.
+    pub(crate) careless: bool,
+}
+
+impl Opened {
+    /// What a thread joins with.
+    pub(crate) fn parts(&self, worker: &Worker) -> Parts {
+        let connect = self.fabric.connect();
+        let links = match self.careless {
+            true => Links::careless(worker, &connect),
+            false => Links::new(worker, &connect),
+        };
+        Parts {
+            session: Arc::clone(&self.session),
+            seat: self.view.seat(),
+            links,
+            clock: Box::new(WorkerClock::of_host(worker)),
+        }
+    }
+
+    /// Gives back what this process has in the pool.
+    pub(crate) async fn close(&self, worker: &Worker) {
+        let connect = self.fabric.connect();
+        let links = Links::careless(worker, &connect);
+        let _ = self.session.retire(worker, &links, &self.view.config()).await;
+    }
+}
+
+/// How long nodes may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The memory of a database in this process, or in a new file, unless its URL says otherwise.
+const MEMORY: u64 = 1 << 30;
+
+/// The largest region: its table has a word for each of its chunks.
+const MOST_REGION_BYTES: u64 = 512 << 20;
+
+/// The smallest that is of any use.
+const LEAST_REGION_BYTES: u64 = 4 << 20;
+
+/// An id that nobody else has.
+pub(crate) fn fresh_id() -> Result<ClientId> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| Error::Invalid(format!("asking for randomness: {error}")))?;
+    // Shared memory has room for 48 bits of it.
+    Ok(ClientId((u64::from_le_bytes(bytes) >> 16 | 1).max(1)))
+}
+
+/// Opens a pool that has no manager: its nodes are those of the URL, and all processes that use it say the same.
+pub(crate) async fn open(worker: &Worker, url: &Url, options: &tcp::Options) -> Result<Opened> {
+    let client = fresh_id()?;
+    let (fabric, nodes, first) = reach(worker, url, options, client).await?;
+    let copies = url.copies.unwrap_or(match url.place {
+        Place::Nodes(_) => nodes.len().min(3),
+        _ => 1,
+    });
+    let config = lay_out(client, &nodes, copies, first)?;
+    let connect = fabric.connect();
+    let links = Links::careless(worker, &connect);
+    let identity = Identity::claim(worker, &links, &config, client.0).await?;
+    let view = View::alone(config);
+    let session = Session::new(identity, Limits::default());
+    Ok(Opened { fabric, view, session, careless: true })
+}
+
+/// The nodes with their sizes, and where regions begin in them.
+async fn reach(
+    worker: &Worker,
+    url: &Url,
+    options: &tcp::Options,
+    client: ClientId,
+) -> Result<(Fabric, Vec<Newcomer>, u64)> {
+    let newcomer = |(number, bytes): (usize, u64)| Newcomer {
+        address: number.to_string(),
+        incarnation: number as u64,
+        bytes,
+    };
+    match &url.place {
+        Place::Memory => {
+            let count = url.nodes.unwrap_or(1).max(url.copies.unwrap_or(1) as u16);
+            let bytes = (url.memory.unwrap_or(MEMORY) / u64::from(count)).next_multiple_of(4096);
+            let cluster = local::Cluster::new(count, bytes)?;
+            let nodes = (0..count.into()).map(|number| newcomer((number, bytes))).collect();
+            Ok((Fabric::Local(cluster.client()), nodes, 0))
+        }
+        Place::File(path) => {
+            let segment = match path.exists() {
+                true => Segment::open(path)?,
+                false => {
+                    let bytes = url.memory.unwrap_or(MEMORY).next_multiple_of(4096);
+                    // Somebody else may be faster.
+                    Segment::create(path, NodeId(0), bytes).or_else(|why| match path.exists() {
+                        true => Segment::open(path),
+                        false => Err(why),
+                    })?
+                }
+            };
+            let bytes = segment.bytes();
+            let attached = shm::Client::attach([segment], client)?;
+            Ok((Fabric::Shm(attached), vec![newcomer((0, bytes))], 0))
+        }
+        Place::Nodes(addresses) => {
+            let options = options.clone();
+            let fabric = Fabric::Net { client, options, timeout: TIMEOUT };
+            let connect = fabric.connect();
+            let mut nodes = Vec::new();
+            for (id, address) in (0..).zip(addresses) {
+                let node = Node {
+                    id,
+                    incarnation: u64::from(id),
+                    address: address.clone(),
+                    bytes: 0,
+                    draining: false,
+                };
+                let queue = connect.connect(worker, &node).await?;
+                if farside_pool::is_member(worker, &queue).await? {
+                    return Err(Error::Invalid(format!(
+                        "the node at {address} belongs to a pool; open that by its config store"
+                    )));
+                }
+                let (address, bytes) = (address.clone(), queue.memory_bytes());
+                nodes.push(Newcomer { address, incarnation: u64::from(id), bytes });
+            }
+            Ok((fabric, nodes, CONTROL_BYTES))
+        }
+        Place::Pool(_) => unreachable!("pools are opened elsewhere"),
+    }
+}
+
+/// The size of regions where there is so much room for each.
+pub(crate) fn region_bytes(room: u64) -> Result<u64> {
+    let bytes = room.min(MOST_REGION_BYTES) / (64 << 10) * (64 << 10);
+    if bytes < LEAST_REGION_BYTES {
+        let least = LEAST_REGION_BYTES >> 20;
+        return Err(Error::Invalid(format!(
+            "there is too little memory: expected at least {least} MiB for each copy on each node"
+        )));
+    }
+    Ok(bytes)
+}
+
+/// The same for everybody who knows the nodes.
+fn lay_out(client: ClientId, nodes: &[Newcomer], copies: usize, first: u64) -> Result<Config> {
+    if copies > nodes.len() {
+        return Err(Error::Invalid(format!("{copies} copies on {} nodes", nodes.len())));
+    }
+    let mut config = Config::first(client, Duration::from_secs(1));
+    nodes.iter().for_each(|node| _ = config.add_node(node));
+    let smallest = nodes.iter().map(|node| node.bytes.saturating_sub(first)).min().unwrap_or(0);
+    // A primary on each node, at least.
+    let share = smallest / copies.max(1) as u64;
+    let bytes = region_bytes(share)?;
+    while config.add_region(bytes, copies, first).is_some() {}
+    Ok(config)
+}

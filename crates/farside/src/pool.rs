@@ -1,0 +1,88 @@
+//! Opening a pool that has a config store: this process becomes one of its sessions.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use farside_fabric::{Worker, tcp};
+use farside_pool::{ConfigStore, Means, Member, Petition, View, store};
+use farside_txn::{Identity, Limits, Session};
+
+use crate::fabric::Fabric;
+use crate::opening::{Opened, fresh_id};
+use crate::url::{Place, Url};
+use crate::{Error, Result};
+
+/// How long joining may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Regions that a pool gets when it has none.
+const REGIONS: u16 = 8;
+
+/// Joins a pool. The session lives on this worker from now on.
+pub(crate) async fn open(worker: &Worker, url: &Url, network: &tcp::Options) -> Result<Opened> {
+    let Place::Pool(store_url) = &url.place else { unreachable!("only pools come here") };
+    let store = store::open(store_url, Duration::from_secs(1)).map_err(Error::Invalid)?;
+    let start = worker.now();
+    let config = loop {
+        let stored = store.read(0).await.map_err(|error| Error::NodeLost(error.to_string()))?;
+        if let Some(config) = stored.newest() {
+            break config;
+        }
+        if worker.now() - start > PATIENCE {
+            return Err(Error::Invalid("there is no pool of that name: start its nodes".into()));
+        }
+        worker.sleep(Duration::from_millis(50)).await;
+    };
+    let client = fresh_id()?;
+    let timeout = 4 * Duration::from_nanos(config.lease_ns);
+    let fabric = Fabric::Net { client, options: network.clone(), timeout };
+    let means =
+        Means { worker: worker.clone(), client, store: Rc::clone(&store), connect: fabric.connect() };
+    let joined = Member::join(means).await.map_err(|error| Error::NodeLost(error.to_string()));
+    let member = joined?;
+    let view = member.view();
+    worker.spawn(async move { member.run().await }).detach();
+    wait(worker, || view.may_act(worker.now()), "the pool's manager").await?;
+    need_regions(worker, url, &*store, &view).await?;
+    let me = view.config().session(client.0).ok_or(Error::Fenced)?;
+    let identity = Identity { slot: me.slot, serial: me.serial };
+    let session = Session::new(identity, Limits::default());
+    Ok(Opened { fabric, view, session, careless: false })
+}
+
+async fn wait(worker: &Worker, ready: impl Fn() -> bool, what: &str) -> Result<()> {
+    let start = worker.now();
+    while !ready() {
+        if worker.now() - start > PATIENCE {
+            return Err(Error::TimedOut(what.into()));
+        }
+        worker.sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
+}
+
+/// The first who opens a pool asks for its regions.
+async fn need_regions(
+    worker: &Worker,
+    url: &Url,
+    store: &dyn ConfigStore,
+    view: &View,
+) -> Result<()> {
+    let config = view.config();
+    if !config.regions.is_empty() {
+        return Ok(());
+    }
+    let copies = url.copies.unwrap_or(config.nodes.len().min(3));
+    let nodes = config.nodes.len() as u64;
+    let smallest = config.nodes.iter().map(|node| node.bytes).min().unwrap_or(0);
+    let room = smallest.saturating_sub(farside_pool::CONTROL_BYTES) * nodes / copies as u64;
+    let bytes = crate::opening::region_bytes(room / u64::from(REGIONS))?;
+    for number in 0..REGIONS {
+        let petition = Petition::Region { number, bytes, copies };
+        let asked = store.petition(&format!("region-{number}"), &petition.encode()).await;
+        asked.map_err(|error| Error::NodeLost(error.to_string()))?;
+        let made = || view.config().regions.len() > usize::from(number);
+        wait(worker, made, "the regions of the pool").await?;
+    }
+    wait(worker, || view.may_act(worker.now()), "the pool's manager").await
+}

@@ -1,0 +1,118 @@
+//! Where a database is: `mem:`, `file:PATH`, `tcp:HOST:PORT,…`, `rdma:HOST:PORT,…`, `etcd:HOST:PORT,…/NAME`.
+
+use std::path::PathBuf;
+
+use crate::{Error, Result};
+
+/// A URL, taken apart.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Url {
+    pub(crate) place: Place,
+    /// Copies of everything, if the URL says so.
+    pub(crate) copies: Option<usize>,
+    /// Bytes of memory, if the URL says so.
+    pub(crate) memory: Option<u64>,
+    /// Memory nodes, if the URL says so.
+    pub(crate) nodes: Option<u16>,
+}
+
+/// What kind of place it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    Memory,
+    File(PathBuf),
+    /// Addresses as the pool has them: HOST:PORT, or rdma:HOST:PORT.
+    Nodes(Vec<String>),
+    /// The URL of a config store.
+    Pool(String),
+}
+
+const EXPECTED: &str = "expected mem:, file:PATH, tcp:HOST:PORT,HOST:PORT, rdma:HOST:PORT or \
+                        etcd:HOST:PORT/NAME, and perhaps ?copies=N&memory=SIZE";
+
+impl Url {
+    pub(crate) fn parse(url: &str) -> Result<Self> {
+        let wrong = |why: String| Error::Open { url: url.into(), why };
+        let (main, query) = url.split_once('?').unwrap_or((url, ""));
+        let place = match main.split_once(':') {
+            Some(("mem", "")) => Place::Memory,
+            Some(("file", path)) if !path.is_empty() => Place::File(path.into()),
+            Some((network @ ("tcp" | "rdma"), nodes)) => {
+                let prefix = if network == "rdma" { "rdma:" } else { "" };
+                let nodes: Vec<String> = nodes.split(',').map(str::to_owned).collect();
+                if let Some(node) = nodes.iter().find(|node| !is_address(node)) {
+                    return Err(wrong(format!("'{node}' is not HOST:PORT; {EXPECTED}")));
+                }
+                Place::Nodes(nodes.iter().map(|node| format!("{prefix}{node}")).collect())
+            }
+            Some(("etcd", _)) => Place::Pool(main.into()),
+            Some(("sim", _)) => {
+                return Err(wrong(
+                    "a simulated cluster is for `farside sim` and `farside bench --fabric`".into(),
+                ));
+            }
+            _ => return Err(wrong(EXPECTED.into())),
+        };
+        let mut parsed = Url { place, copies: None, memory: None, nodes: None };
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let known = match name {
+                "copies" => value.parse().ok().filter(|copies| (1..=5).contains(copies)).map(|copies| {
+                    parsed.copies = Some(copies);
+                }),
+                "nodes" => value.parse().ok().filter(|nodes| (1..=64).contains(nodes)).map(|nodes| {
+                    parsed.nodes = Some(nodes);
+                }),
+                "memory" => bytes(value).map(|memory| parsed.memory = Some(memory)),
+                _ => None,
+            };
+            known.ok_or_else(|| {
+                wrong(format!(
+                    "'{pair}': expected copies=1 to 5, nodes=1 to 64 or memory=SIZE (such as 64MiB)"
+                ))
+            })?;
+        }
+        Ok(parsed)
+    }
+}
+
+fn is_address(address: &str) -> bool {
+    let port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    address.rsplit_once(':').is_some_and(|(host, at)| !host.is_empty() && port(at))
+}
+
+/// A size: a number, with KiB, MiB or GiB behind it or not.
+fn bytes(text: &str) -> Option<u64> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let shift = match unit {
+        "" | "B" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart_and_wrong_ones_say_what_was_expected() {
+        let parsed = Url::parse("mem:?copies=3&memory=64MiB").unwrap();
+        assert_eq!((parsed.copies, parsed.memory), (Some(3), Some(64 << 20)));
+        let parsed = Url::parse("tcp:a:1,b:2").unwrap();
+        assert_eq!(parsed.place, Place::Nodes(vec!["a:1".into(), "b:2".into()]));
+        let parsed = Url::parse("rdma:a:1").unwrap();
+        assert_eq!(parsed.place, Place::Nodes(vec!["rdma:a:1".into()]));
+        assert_eq!(Url::parse("file:/tmp/x").unwrap().place, Place::File("/tmp/x".into()));
+        for wrong in ["", "mem", "mem:x", "file:", "tcp:", "tcp:a", "tcp:a:0", "http://x", "sim:cxl"] {
+            assert!(Url::parse(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["mem:?copies=0", "mem:?copies=9", "mem:?memory=1TB", "mem:?colour=red"] {
+            let said = Url::parse(wrong).unwrap_err().to_string();
+            assert!(said.contains("expected copies"), "{said}");
+        }
+    }
+}
