@@ -97,6 +97,18 @@ impl Connection {
         &self.inner.client
     }
 
+    /// How many bytes of the database's memory are free for anything, and how many there are, copies aside.
+    ///
+    /// ```
+    /// # let connection = farside::Database::open("mem:")?.connect()?;
+    /// let (free, all) = connection.block_on(connection.space())?;
+    /// assert!(0 < free && free < all);
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub async fn space(&self) -> Result<(u64, u64)> {
+        Ok(self.inner.client.agent().usage().await?)
+    }
+
     /// The verbs of this connection so far.
     pub fn counts(&self) -> Counts {
         self.inner.client.agent().tally().total()

@@ -7,6 +7,7 @@ use farside_txn::{Access, Blob, Mode, Target, TxnError, Why};
 
 use crate::bucket::{Bucket, Slot};
 use crate::node::{BITS, Child, Node};
+use crate::shrink::FEW_ROWS;
 use crate::tag::{Kind, Value, tag};
 use crate::tx::{Intent, State, Tx, damaged};
 use crate::{Error, Table};
@@ -75,12 +76,12 @@ impl Tx {
         Bucket::parse(version, table.id).ok_or_else(damaged)
     }
 
-    fn write_bucket(&mut self, table: &Table, at: Target, bucket: &Bucket) -> Result<(), Error> {
+    pub(crate) fn write_bucket(&mut self, table: &Table, at: Target, bucket: &Bucket) -> Result<(), Error> {
         let (tag, bytes) = bucket.to_bytes(table.id);
         Ok(self.txn.write(at, tag, &[&bytes])?)
     }
 
-    fn write_node(&mut self, table: &Table, at: Target, node: Node) -> Result<(), Error> {
+    pub(crate) fn write_node(&mut self, table: &Table, at: Target, node: Node) -> Result<(), Error> {
         // If this does not commit, it is a wrong hint, which is noticed.
         self.client.directory.borrow_mut().learn(table.id, at.addr, node);
         let (tag, bytes) = node.to_bytes(table.id);
@@ -174,7 +175,7 @@ impl Tx {
         Ok((at, level))
     }
 
-    fn child(&self, table: &Table, at: Target, hash: u64, level: u32) -> Option<Child> {
+    pub(crate) fn child(&self, table: &Table, at: Target, hash: u64, level: u32) -> Option<Child> {
         let node = Node::parse(self.txn.see(at)?, table.id)?;
         Some(node.child(hash, level))
     }
@@ -188,6 +189,9 @@ impl Tx {
         let mut bucket = self.bucket(&table, bucket_at)?;
         bucket.slots.retain(|slot| slot.addr != row.addr);
         self.write_bucket(&table, bucket_at, &bucket)?;
+        if bucket.slots.len() <= FEW_ROWS {
+            self.thin.push((table, self.places[place].hash));
+        }
         self.txn.erase(row);
         let place = &mut self.places[place];
         place.row = None;

@@ -19,7 +19,7 @@
 //! | `tag`, `bucket`, `node` | the layouts |
 //! | `addresses`, `directory` | what a thread remembers |
 //! | `find` | from keys to rows, many at once |
-//! | `change` | rows that are written, inserted and deleted; buckets that split and merge |
+//! | `change`, `shrink` | rows that are written, inserted and deleted; buckets that split and merge |
 //! | `catalog` | tables by their names |
 //! | [`Tx`] | a transaction on tables |
 
@@ -33,6 +33,7 @@ mod error;
 mod find;
 mod node;
 mod scan;
+mod shrink;
 mod table;
 mod tag;
 mod tx;

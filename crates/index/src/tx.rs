@@ -56,6 +56,9 @@ pub(crate) struct Place {
     pub(crate) fresh: Option<Target>,
 }
 
+/// Buckets that a transaction has merged when it has committed. What is left is merged another time.
+const MOST_THIN: usize = 8;
+
 /// Keys up to which looking at all of them is fastest.
 const FEW: usize = 16;
 
@@ -67,6 +70,8 @@ pub struct Tx {
     pub(crate) places: Vec<Place>,
     /// By hash, once there are many.
     by_hash: HashMap<u64, u32>,
+    /// Keys whose buckets have few rows left.
+    pub(crate) thin: Vec<(Table, u64)>,
     /// For addresses that it learns.
     pub(crate) began: u64,
 }
@@ -74,7 +79,7 @@ pub struct Tx {
 impl Tx {
     pub(crate) fn new(client: Rc<Client>, txn: Txn) -> Self {
         let began = txn.agent().learned_at();
-        Tx { client, txn, places: Vec::new(), by_hash: HashMap::new(), began }
+        Tx { client, txn, places: Vec::new(), by_hash: HashMap::new(), thin: Vec::new(), began }
     }
 
     /// The thread's way to tables.
@@ -302,7 +307,7 @@ impl Tx {
 
     /// Commits; the commit time, if anything was written.
     pub async fn commit(self) -> Result<Option<u64>, Error> {
-        let Tx { client, txn, places, began, .. } = self;
+        let Tx { client, txn, places, began, thin, .. } = self;
         let time = txn.commit().await?;
         if time.is_some() {
             let mut addresses = client.addresses.borrow_mut();
@@ -320,6 +325,10 @@ impl Tx {
                     Some(_) => {}
                 }
             }
+        }
+        for (table, hash) in thin.into_iter().take(usize::from(time.is_some()) * MOST_THIN) {
+            let shrink = Rc::clone(&client).shrink(table, hash);
+            client.agent().beside(shrink);
         }
         Ok(time)
     }

@@ -131,6 +131,28 @@ impl Agent {
         &self.tally
     }
 
+    /// Does something beside, which [`Agent::quiesce`] waits for.
+    pub fn beside(self: &Rc<Self>, work: impl Future<Output = ()> + 'static) {
+        self.releasing.set(self.releasing.get() + 1);
+        let agent = Rc::clone(self);
+        let work = async move {
+            work.await;
+            agent.releasing.set(agent.releasing.get() - 1);
+        };
+        self.worker.spawn(work).detach();
+    }
+
+    /// How many bytes of the pool are in no slab, and how many there are.
+    pub async fn usage(&self) -> Result<(u64, u64), TxnError> {
+        let (permit, queues) = (self.permit()?, self.queues());
+        let (mut free, mut all) = (0, 0);
+        for place in permit.config().regions.iter().filter_map(|region| queues.place(region)) {
+            free += place.free_bytes(&self.worker).await?;
+            all += place.bytes;
+        }
+        Ok((free, all))
+    }
+
     /// Waits until all locks are given back that are on their way.
     pub async fn quiesce(&self) {
         while self.releasing.get() > 0 {

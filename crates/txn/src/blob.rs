@@ -63,7 +63,8 @@ impl Txn {
     /// A place for a large body, which is written before anything else when this commits.
     pub async fn put_blob(&mut self, body: &[u8]) -> Result<Blob, TxnError> {
         let bytes = body.len() as u64;
-        let class = SizeClass::of(bytes + 8).ok_or(TxnError::Full(bytes))?;
+        // Not where objects are or were: somebody may still look for one there.
+        let class = SizeClass::of(bytes + 8).ok_or(TxnError::Full(bytes))?.raw();
         let addr = self.agent.allocate(class).await?;
         let mut words = vec![0; 1 + body.len().div_ceil(8)];
         words[0] = IN_USE;

@@ -76,13 +76,7 @@ impl Release {
     /// Gives them back while others go on.
     pub(crate) fn detach(self) {
         let agent = Rc::clone(&self.agent);
-        agent.releasing.set(agent.releasing.get() + 1);
-        let run = async move {
-            let agent = Rc::clone(&self.agent);
-            self.run().await;
-            agent.releasing.set(agent.releasing.get() - 1);
-        };
-        agent.worker.spawn(run).detach();
+        agent.beside(async move { _ = self.run().await });
     }
 
     /// Gives them back: each only if it is still ours. Again after an error, in new queues.

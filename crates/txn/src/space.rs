@@ -173,7 +173,7 @@ impl Agent {
             return Ok(());
         }
         let bytes = self.session.limits.ring_bytes;
-        let class = SizeClass::of(bytes).ok_or(TxnError::Full(bytes))?;
+        let class = SizeClass::of(bytes).ok_or(TxnError::Full(bytes))?.raw();
         let mut lent = self.lend().await?;
         let heap = lent.heap.as_mut().expect("lent with it");
         if self.rings.borrow().contains_key(&region) {

@@ -1,4 +1,5 @@
-//! Size classes: two per doubling, from 8 bytes to 1.5 MiB.
+//! Size classes: two per doubling, from 8 bytes to 1.5 MiB. There are two sorts of each: slabs have objects of one
+//! sort only, so that what is expected of the words of one is never found broken by the other.
 
 use super::bitmap::MAX_BITS;
 use super::slab::{CHUNK_BYTES, HEAD_BYTES};
@@ -10,7 +11,7 @@ pub const MAX_OBJECT_BYTES: u64 = 3 << 19;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SizeClass(u8);
 
-/// How many there are: 8, 16, 24, 32, 48, 64, 96, … 1 Mi, 1.5 Mi.
+/// How many there are of each sort: 8, 16, 24, 32, 48, 64, 96, … 1 Mi, 1.5 Mi.
 const CLASSES: u8 = 35;
 
 impl SizeClass {
@@ -19,8 +20,14 @@ impl SizeClass {
         (0..CLASSES).map(SizeClass)
     }
 
-    /// How many classes there are.
-    pub const COUNT: usize = CLASSES as usize;
+    /// How many classes there are, of both sorts.
+    pub const COUNT: usize = 2 * CLASSES as usize;
+
+    /// The class of the other sort: for bytes in which nobody expects anything.
+    #[must_use]
+    pub fn raw(self) -> Self {
+        SizeClass(self.0 % CLASSES + CLASSES)
+    }
 
     /// The smallest class for objects of so many bytes; `None` if there is none.
     #[inline]
@@ -41,7 +48,7 @@ impl SizeClass {
 
     /// From its number, as far memory has it.
     pub fn from_number(number: u8) -> Option<Self> {
-        (number < CLASSES).then_some(SizeClass(number))
+        ((number as usize) < Self::COUNT).then_some(SizeClass(number))
     }
 
     /// Its number, for far memory.
@@ -53,7 +60,7 @@ impl SizeClass {
     /// The bytes of its objects.
     #[inline]
     pub fn bytes(self) -> u64 {
-        match self.0 {
+        match self.0 % CLASSES {
             0 => 8,
             1 => 16,
             n => {
@@ -99,7 +106,8 @@ mod tests {
 
     #[test]
     fn slabs_have_room_for_their_objects() {
-        for class in SizeClass::all() {
+        for class in SizeClass::all().chain(SizeClass::all().map(SizeClass::raw)) {
+            assert_eq!(SizeClass::from_number(class.number()), Some(class));
             let used = HEAD_BYTES + class.objects() as u64 * class.bytes();
             assert!(class.objects() > 0 && used <= class.chunks() * CHUNK_BYTES, "{class:?}");
         }

@@ -121,6 +121,11 @@ impl Place {
         Ok((free as u64, slabs))
     }
 
+    /// How many bytes are in no slab.
+    pub async fn free_bytes(&self, worker: &Worker) -> Result<u64> {
+        Ok(self.usage(worker).await?.0 * CHUNK_BYTES)
+    }
+
     /// Single words at these offsets of the region, from the primary.
     pub(super) async fn read_words(&self, worker: &Worker, offsets: &[u64]) -> Result<Vec<u64>> {
         let (primary, base) = &self.replicas[0];
