@@ -3,9 +3,12 @@
 mod bench;
 mod check;
 mod credentials;
+mod data;
+mod demo;
 mod doctor;
 mod fabric_arg;
 mod node;
+mod node_process;
 mod output;
 mod progress;
 mod rdma_args;
@@ -32,6 +35,16 @@ struct Cli {
 enum Command {
     /// Measure a workload on a fabric
     Bench(Box<bench::BenchArgs>),
+    /// Transfers between accounts on a replicated pool of three processes, in a few seconds: start here
+    Demo(demo::DemoArgs),
+    /// Print the value of a key
+    Get(data::KeyArgs),
+    /// Write a key
+    Put(data::PutArgs),
+    /// Delete a key
+    Delete(data::KeyArgs),
+    /// List the tables of a database
+    Tables(data::TablesArgs),
     /// Judge a history: is it strictly serializable and opaque, or at least something weaker?
     Check(check::CheckArgs),
     /// Be a memory node, until Ctrl-C or SIGTERM
@@ -52,6 +65,11 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::BenchClient(args) => bench::run_client(&args),
         Command::Check(args) => check::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Get(args) => data::get(&args),
+        Command::Put(args) => data::put(&args),
+        Command::Delete(args) => data::delete(&args),
+        Command::Tables(args) => data::tables(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Status(args) => status::run(&args),

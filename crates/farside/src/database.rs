@@ -141,17 +141,17 @@ impl Database {
         if let Some(inner) = known {
             return Ok(Connection { inner });
         }
-        let connection = self.connect_on(&Worker::new(self.inner.number))?;
+        let worker = Worker::new(self.inner.number);
+        let connection = worker.block_on(self.attach(&worker))?;
         CONNECTIONS.with_borrow_mut(|connections| {
             connections.insert(self.inner.number, Rc::downgrade(&connection.inner))
         });
         Ok(connection)
     }
 
-    /// A way to the database for a worker of this thread.
-    pub fn connect_on(&self, worker: &Worker) -> Result<Connection> {
-        let parts = self.inner.opened.parts(worker);
-        let agent = worker.block_on(Agent::join(worker, parts))?;
+    /// A way to the database for a worker of this thread: for those who have one already.
+    pub async fn attach(&self, worker: &Worker) -> Result<Connection> {
+        let agent = Agent::join(worker, self.inner.opened.parts(worker)).await?;
         Ok(Connection::new(self.clone(), agent))
     }
 

@@ -1,5 +1,6 @@
 //! Opening a database: from a URL to nodes, regions, and a session.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,21 +106,15 @@ async fn reach(
             let nodes = (0..count.into()).map(|number| newcomer((number, bytes))).collect();
             Ok((Fabric::Local(cluster.client()), nodes, 0))
         }
-        Place::File(path) => {
-            let segment = match path.exists() {
-                true => Segment::open(path)?,
-                false => {
-                    let bytes = url.memory.unwrap_or(MEMORY).next_multiple_of(4096);
-                    // Somebody else may be faster.
-                    Segment::create(path, NodeId(0), bytes).or_else(|why| match path.exists() {
-                        true => Segment::open(path),
-                        false => Err(why),
-                    })?
-                }
-            };
-            let bytes = segment.bytes();
-            let attached = shm::Client::attach([segment], client)?;
-            Ok((Fabric::Shm(attached), vec![newcomer((0, bytes))], 0))
+        Place::Files(paths) => {
+            let bytes = url.memory.unwrap_or(MEMORY) / paths.len() as u64;
+            let mut segments = Vec::new();
+            for (number, path) in (0..).zip(paths) {
+                segments.push(segment(path, NodeId(number), bytes.next_multiple_of(4096))?);
+            }
+            let sizes = segments.iter().map(Segment::bytes).enumerate();
+            let nodes = sizes.map(newcomer).collect();
+            Ok((Fabric::Shm(shm::Client::attach(segments, client)?), nodes, 0))
         }
         Place::Nodes(addresses) => {
             let options = options.clone();
@@ -147,6 +142,16 @@ async fn reach(
         }
         Place::Pool(_) => unreachable!("pools are opened elsewhere"),
     }
+}
+
+/// A file that is there, or a new one.
+fn segment(path: &Path, node: NodeId, bytes: u64) -> Result<Segment> {
+    if path.exists() {
+        return Ok(Segment::open(path)?);
+    }
+    // Somebody else may be faster.
+    let made = Segment::create(path, node, bytes);
+    Ok(made.or_else(|why| if path.exists() { Segment::open(path) } else { Err(why) })?)
 }
 
 /// The size of regions where there is so much room for each.

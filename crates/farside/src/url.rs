@@ -1,4 +1,4 @@
-//! Where a database is: `mem:`, `file:PATH`, `tcp:HOST:PORT,…`, `rdma:HOST:PORT,…`, `etcd:HOST:PORT,…/NAME`.
+//! Where a database is: `mem:`, `file:PATH` (or several, a memory node each), `tcp:HOST:PORT,…`, `rdma:HOST:PORT,…`, `etcd:HOST:PORT,…/NAME`.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ pub(crate) struct Url {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     Memory,
-    File(PathBuf),
+    Files(Vec<PathBuf>),
     /// Addresses as the pool has them: HOST:PORT, or rdma:HOST:PORT.
     Nodes(Vec<String>),
     /// The URL of a config store.
@@ -36,7 +36,9 @@ impl Url {
         let (main, query) = url.split_once('?').unwrap_or((url, ""));
         let place = match main.split_once(':') {
             Some(("mem", "")) => Place::Memory,
-            Some(("file", path)) if !path.is_empty() => Place::File(path.into()),
+            Some(("file", paths)) if paths.split(',').all(|path| !path.is_empty()) => {
+                Place::Files(paths.split(',').map(PathBuf::from).collect())
+            }
             Some((network @ ("tcp" | "rdma"), nodes)) => {
                 let prefix = if network == "rdma" { "rdma:" } else { "" };
                 let nodes: Vec<String> = nodes.split(',').map(str::to_owned).collect();
@@ -106,7 +108,8 @@ mod tests {
         assert_eq!(parsed.place, Place::Nodes(vec!["a:1".into(), "b:2".into()]));
         let parsed = Url::parse("rdma:a:1").unwrap();
         assert_eq!(parsed.place, Place::Nodes(vec!["rdma:a:1".into()]));
-        assert_eq!(Url::parse("file:/tmp/x").unwrap().place, Place::File("/tmp/x".into()));
+        let files = Place::Files(vec!["/tmp/x".into(), "y".into()]);
+        assert_eq!(Url::parse("file:/tmp/x,y").unwrap().place, files);
         for wrong in ["", "mem", "mem:x", "file:", "tcp:", "tcp:a", "tcp:a:0", "http://x", "sim:cxl"] {
             assert!(Url::parse(wrong).is_err(), "{wrong}");
         }

@@ -1,5 +1,6 @@
 //! A transaction on tables.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -80,6 +81,11 @@ impl Tx {
     pub(crate) fn new(client: Rc<Client>, txn: Txn) -> Self {
         let began = txn.agent().learned_at();
         Tx { client, txn, places: Vec::new(), by_hash: HashMap::new(), thin: Vec::new(), began }
+    }
+
+    /// Counts the round trips that this waits for from now on.
+    pub fn count_trips(&mut self, trips: &Rc<Cell<u64>>) {
+        self.txn.count_trips(trips);
     }
 
     /// The thread's way to tables.

@@ -93,6 +93,7 @@ impl Txn {
             let mut round = agent.worker.round().counted(&agent.tally, EXECUTE);
             let bytes = blob.bytes.next_multiple_of(8).max(8) as usize;
             let words = round.to(self.queues.to(replica.node)?).read(at, bytes);
+            self.trip();
             let done = round.ring().await?;
             let words = &done[words][..blob.bytes.div_ceil(8) as usize];
             if checksum(&[words]) == blob.check {
@@ -116,6 +117,7 @@ impl Txn {
                 round.to(self.queues.to(replica.node)?).write(at, &blob.words);
             }
         }
+        self.trip();
         round.ring().await?;
         Ok(())
     }

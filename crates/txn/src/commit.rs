@@ -86,6 +86,7 @@ impl Txn {
             let ts = bell.read(replica.base + addr.offset() + TS, 8);
             looks.push((lock, ts, entry.version.ts));
         }
+        self.trip();
         let done = round.ring().await?;
         for (lock, ts, known) in looks {
             let locked = done[lock][0] != 0 && !agent.has(Trap::ValidationIgnoresLocks);
@@ -171,6 +172,7 @@ impl Txn {
                     }
                 }
             }
+            self.trip();
             let Err(error) = round.ring().await else { return Ok(()) };
             probe!("an install is posted again");
             for (_, queue) in &queues.to {

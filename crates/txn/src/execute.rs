@@ -188,6 +188,7 @@ impl Txn {
             posted.peeks.push(round.to(queues.to(replica.node)?).read(at, bytes));
         }
         step.locks.iter().for_each(|entry| self.entries[*entry].posted = true);
+        self.trip();
         let done = round.ring().await?;
         let mut tickets = posted.reads.iter();
         let mut failed = Ok(());
@@ -313,6 +314,7 @@ impl Txn {
                 }
                 bits.push(bell.cas(replica.base + addr.offset() + LOCK, 0, word));
             }
+            self.trip();
             let done = round.ring().await?;
             let stolen = agent.has(Trap::StolenBit);
             let mut bits = bits.into_iter();
@@ -337,6 +339,7 @@ impl Txn {
                 let bell = &mut round.to(queues.to(primary.node)?);
                 tickets.push(bell.read(at, target.bytes_from_ts()));
             }
+            self.trip();
             let done = round.ring().await?;
             let mut tickets = tickets.into_iter();
             torn.retain(|target| {

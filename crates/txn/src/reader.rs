@@ -144,6 +144,7 @@ impl Txn {
             let config = self.permit.config();
             tickets.push(reading.post(agent, &self.queues, config, target, &mut round)?);
         }
+        self.trip();
         let done = round.ring().await?;
         let looks =
             readings.iter().zip(tickets).map(|(reading, asked)| self.judge(reading, asked, &done));

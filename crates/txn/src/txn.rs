@@ -1,5 +1,6 @@
 //! A transaction: what it has read, what it holds, and what it will write.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -101,6 +102,8 @@ pub struct Txn {
     /// What was only peeked at.
     pub(crate) peeked: Vec<(Addr, Version)>,
     pub(crate) blobs: Vec<NewBlob>,
+    /// Counts the round trips that it waits for.
+    trips: Option<Rc<Cell<u64>>>,
     /// To be freed when this has committed: at once, or when nobody reads older snapshots.
     pub(crate) doomed: Vec<Doomed>,
 }
@@ -132,7 +135,20 @@ impl Txn {
             index: HashMap::new(),
             peeked: Vec::new(),
             blobs: Vec::new(),
+            trips: None,
             doomed: Vec::new(),
+        }
+    }
+
+    /// Counts the round trips that this waits for from now on.
+    pub fn count_trips(&mut self, trips: &Rc<Cell<u64>>) {
+        self.trips = Some(Rc::clone(trips));
+    }
+
+    /// A round trip is waited for.
+    pub(crate) fn trip(&self) {
+        if let Some(trips) = &self.trips {
+            trips.set(trips.get() + 1);
         }
     }
 

@@ -109,11 +109,11 @@ fn round_trips<W: Workload>(workload: &W) -> BTreeMap<&'static str, BTreeSet<(bo
         let mut found: BTreeMap<&'static str, BTreeSet<(bool, u64)>> = BTreeMap::new();
         for number in 0..12_000 {
             let (kind, input) = workload.draw(&mut random);
-            let before = engine.round_trips(&worker);
+            let before = engine.counts(&worker).round_trips;
             let mut tx = Tx::new(session.begin().await.unwrap(), &mut log, &mut rows);
             let _: Effect = workload.attempt(&mut tx, &input).await.unwrap();
             let time = tx.commit().await.unwrap();
-            let trips = engine.round_trips(&worker) - before;
+            let trips = engine.counts(&worker).round_trips - before;
             if number > 10_000 {
                 // Addresses are known by now.
                 found.entry(workload.kinds()[kind]).or_default().insert((time.is_some(), trips));

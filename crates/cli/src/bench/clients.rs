@@ -3,8 +3,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::ToSocketAddrs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -16,6 +16,7 @@ use super::BenchArgs;
 use super::measure::{Sample, measure};
 use super::verbs::{AREA, Spec};
 use crate::credentials::Credentials;
+use crate::node_process::{self, Running, program};
 use crate::output::say;
 use crate::rdma_args::RdmaArgs;
 
@@ -55,20 +56,10 @@ enum Memory {
     Foreign,
 }
 
-/// A child process that does not outlive this value.
-struct Running(Child);
-
 struct Process {
     _running: Running,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 impl Clients {
@@ -85,20 +76,8 @@ impl Clients {
         if let Some(address) = running {
             return Self::start(args, &format!("{fabric}:{address}"), Memory::Foreign);
         }
-        let mut node = Command::new(program()?)
-            .args(["node", "--listen", "127.0.0.1:0", "--memory", &memory(args).to_string()])
-            .args(["--fabric", &fabric.to_string()])
-            .args(args.rdma.for_child())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("starting a memory node")?;
-        let stdout = node.stdout.take().expect("piped");
-        let node = Running(node);
-        let mut said = String::new();
-        BufReader::new(stdout).read_line(&mut said)?;
-        let address = said.trim().strip_prefix("listening on ");
-        let address = address.with_context(|| format!("the memory node said '{said}'"))?;
+        let (node, address) =
+            node_process::start(&fabric.to_string(), memory(args), &args.rdma.for_child())?;
         Self::start(args, &format!("{fabric}:{address}"), Memory::Process { _process: node })
     }
 
@@ -145,10 +124,6 @@ impl Clients {
 /// What all threads of all processes need.
 fn memory(args: &BenchArgs) -> u64 {
     u64::from(args.compute) * args.threads() as u64 * AREA
-}
-
-fn program() -> Result<PathBuf> {
-    std::env::current_exe().context("finding this program")
 }
 
 /// How a client process reaches the node.

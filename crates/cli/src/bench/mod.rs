@@ -2,6 +2,7 @@
 
 mod clients;
 mod measure;
+mod place;
 mod report;
 mod txn_report;
 mod txns;
@@ -34,7 +35,7 @@ pub(crate) struct BenchArgs {
     fabric: FabricArg,
 
     /// How transactions are made (all but verbs)
-    #[arg(long, default_value = "reference")]
+    #[arg(long, default_value = "farside")]
     protocol: Protocol,
 
     /// What transactions promise (all but verbs)
@@ -83,7 +84,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     txns: Option<u64>,
 
-    /// Use a running memory node (tcp:HOST:PORT or rdma:HOST:PORT) instead of starting one
+    /// Use a running memory node (verbs: tcp:HOST:PORT or rdma:HOST:PORT), or a running cluster (any database
+    /// URL), instead of starting one
     #[arg(long)]
     connect: Option<String>,
 
@@ -144,10 +146,12 @@ impl ValueEnum for Workload {
     }
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Protocol {
     /// The in-process oracle: a map under one lock
     Reference,
+    /// The default protocol, on hash tables
+    Farside,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

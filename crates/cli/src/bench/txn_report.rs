@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use farside_fabric::Counts;
 use farside_workloads::driver::{KindTally, Tally};
 use farside_workloads::load::Kind;
 use serde::Serialize;
 
-use super::BenchArgs;
+use super::{BenchArgs, Protocol};
 use super::report::{rate, time};
 use crate::output::say;
 
@@ -71,6 +72,23 @@ struct ByType {
     round_trips: f64,
 }
 
+impl PerTxn {
+    fn new(counts: &Counts, txns: u64) -> Self {
+        let each = |count: u64| count as f64 / txns.max(1) as f64;
+        PerTxn {
+            round_trips: each(counts.round_trips),
+            reads: each(counts.reads),
+            writes: each(counts.writes),
+            cas: each(counts.cas),
+            faa: each(counts.faa),
+            flushes: each(counts.flushes),
+            calls: each(counts.calls),
+            bytes_out: each(counts.bytes_out),
+            bytes_in: each(counts.bytes_in),
+        }
+    }
+}
+
 impl ByType {
     fn new(kind: &KindTally) -> Self {
         let us = |quantile| kind.latencies.value_at_quantile(quantile) as f64 / 1e3;
@@ -79,7 +97,7 @@ impl ByType {
             aborted: kind.aborted,
             p50_us: us(0.5),
             p99_us: us(0.99),
-            round_trips: 0.0,
+            round_trips: kind.round_trips as f64 / kind.committed.max(1) as f64,
         }
     }
 }
@@ -91,16 +109,17 @@ impl TxnReport {
         tally: &Tally,
         invariants: &std::result::Result<(), String>,
     ) -> Self {
+        let reference = args.protocol == Protocol::Reference;
         let (committed, aborted) = (tally.committed(), tally.aborted());
         let latencies = tally.latencies();
         let us = |quantile| latencies.value_at_quantile(quantile) as f64 / 1e3;
         TxnReport {
             workload: kind.name(),
-            protocol: "reference",
+            protocol: if reference { "reference" } else { "farside" },
             fabric: args.fabric.to_string(),
             simulated: args.fabric.profile().is_some(),
             // The reference engine keeps one copy, and posts no verbs.
-            replicas: 1,
+            replicas: if reference { 1 } else { args.replicas },
             compute: args.compute,
             threads: args.threads(),
             coordinators: args.coordinators,
@@ -117,7 +136,7 @@ impl TxnReport {
                 p999: us(0.999),
                 max: latencies.max() as f64 / 1e3,
             },
-            per_txn: PerTxn::default(),
+            per_txn: PerTxn::new(&tally.counts, committed + tally.uncounted),
             by_type: tally.kinds.iter().map(|kind| (kind.name, ByType::new(kind))).collect(),
             most_attempts: tally.most_tries,
             warmup_committed: tally.uncounted,
@@ -145,23 +164,28 @@ impl TxnReport {
             self.seconds,
         );
         say!("");
-        say!("{:<26} {:>11} {:>11} {:>10} {:>10}", "", "committed", "aborted", "p50", "p99");
+        say!(
+            "{:<26} {:>11} {:>11} {:>10} {:>10} {:>12}",
+            "", "committed", "aborted", "p50", "p99", "round trips"
+        );
         for (name, kind) in &self.by_type {
             say!(
-                "{name:<26} {:>11} {:>11} {:>10} {:>10}",
+                "{name:<26} {:>11} {:>11} {:>10} {:>10} {:>12.2}",
                 kind.committed,
                 kind.aborted,
                 time(kind.p50_us),
-                time(kind.p99_us)
+                time(kind.p99_us),
+                kind.round_trips
             );
         }
         say!(
-            "{:<26} {:>11} {:>11} {:>10} {:>10}",
+            "{:<26} {:>11} {:>11} {:>10} {:>10} {:>12.2}",
             "all",
             self.committed,
             self.aborted,
             time(self.latency_us.p50),
-            time(self.latency_us.p99)
+            time(self.latency_us.p99),
+            self.per_txn.round_trips
         );
         say!("");
         say!(

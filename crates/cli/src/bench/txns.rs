@@ -1,21 +1,23 @@
 //! Transactions on an engine.
 
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use farside_fabric::Worker;
-use farside_sim::{Faults, Sim};
+use farside_sim::{Faults, Profile, Sim};
 use farside_workloads::driver::{self, Control, Plan, Tally, Until};
-use farside_workloads::engine::{Engine, Reference};
+use farside_workloads::engine::{DatabaseEngine, Engine, Reference, SimTables};
 use farside_workloads::history::Sink;
 use farside_workloads::load::{Kind, Visit, Workload};
 use farside_workloads::trial::simulate;
 
+use super::place::Place;
 use super::txn_report::TxnReport;
-use super::{BenchArgs, IsolationLevel};
+use super::{BenchArgs, IsolationLevel, Protocol};
 use crate::fabric_arg::FabricArg;
 use crate::progress::Progress;
 
@@ -32,26 +34,7 @@ struct Found {
 }
 
 pub(super) fn run(args: &BenchArgs, kind: Kind) -> Result<ExitCode> {
-    let simulated = args.fabric.profile().is_some();
-    ensure!(
-        simulated || args.fabric == FabricArg::Local,
-        "--fabric {}: the reference engine lives in this process; expected local or sim:PROFILE",
-        args.fabric
-    );
-    ensure!(args.connect.is_none(), "--connect: the reference engine is in no cluster");
-    ensure!(
-        args.compute == 1 || simulated,
-        "--compute: the reference engine is in one process; several machines can be simulated"
-    );
-    if args.nodes.is_some() || args.level != IsolationLevel::Strict {
-        eprintln!(
-            "the reference engine has one copy in no node, and is strict: --nodes and --level change nothing"
-        );
-    }
-    ensure!(
-        args.verb.is_empty() && args.bytes.is_empty() && args.outstanding.is_empty(),
-        "--verb, --bytes and --outstanding are for verbs"
-    );
+    check(args)?;
     let sink = match &args.history {
         Some(path) => {
             Some(Sink::to_file(path).with_context(|| format!("--history {}", path.display()))?)
@@ -69,6 +52,42 @@ pub(super) fn run(args: &BenchArgs, kind: Kind) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(found.invariants.is_err())))
 }
 
+/// Options that do not go together.
+fn check(args: &BenchArgs) -> Result<()> {
+    let simulated = args.fabric.profile().is_some();
+    ensure!(
+        args.verb.is_empty() && args.bytes.is_empty() && args.outstanding.is_empty(),
+        "--verb, --bytes and --outstanding are for verbs"
+    );
+    ensure!(
+        args.compute == 1 || simulated,
+        "--compute: transactions run in one process so far; several machines can be simulated"
+    );
+    match args.protocol {
+        Protocol::Reference => {
+            ensure!(
+                simulated || args.fabric == FabricArg::Local,
+                "--fabric {}: the reference engine lives in this process; expected local or sim:PROFILE",
+                args.fabric
+            );
+            ensure!(args.connect.is_none(), "--connect: the reference engine is in no cluster");
+            if args.nodes.is_some() || args.level != IsolationLevel::Strict {
+                eprintln!(
+                    "the reference engine has one copy in no node, and is strict: --nodes and --level change nothing"
+                );
+            }
+        }
+        Protocol::Farside => {
+            ensure!(
+                args.level == IsolationLevel::Strict,
+                "--level: transactions are strictly serializable so far; expected strict"
+            );
+            ensure!(args.connect.is_none() || !simulated, "--connect: nobody is simulated there");
+        }
+    }
+    Ok(())
+}
+
 struct Run<'a> {
     args: &'a BenchArgs,
     sink: Option<&'a Sink>,
@@ -79,25 +98,65 @@ impl Visit for Run<'_> {
 
     fn visit<W: Workload + Send + 'static>(self, workload: W) -> Result<Found> {
         let (args, workload) = (self.args, Arc::new(workload));
-        let plan = args.plan();
-        if let Some(profile) = args.fabric.profile() {
-            let sim = Sim::new(profile, args.seed, Faults::none());
-            let engine = Reference::new(None).with_pause(STEP);
-            let process = sim.add_process();
-            let thread = |_| sim.add_thread(process);
-            let (tally, invariants) = simulate(&thread, &engine, &workload, &plan, self.sink)?;
-            return Ok(Found { tally, invariants });
+        match (args.fabric.profile(), args.protocol) {
+            (Some(profile), _) => self.simulate(profile, &workload),
+            (None, Protocol::Reference) => self.run(&Reference::new(None), &workload),
+            (None, Protocol::Farside) => {
+                let place = Place::new(args, &workload.tables())?;
+                self.run(&DatabaseEngine::new(place.db.clone()), &workload)
+            }
         }
-        let engine = Reference::new(None);
+    }
+}
+
+impl Run<'_> {
+    fn simulate<W: Workload + Send + 'static>(
+        &self,
+        profile: Profile,
+        workload: &Arc<W>,
+    ) -> Result<Found> {
+        let (args, plan) = (self.args, self.args.plan());
+        let sim = Rc::new(Sim::new(profile, args.seed, Faults::none()));
+        let (tally, invariants) = match args.protocol {
+            Protocol::Reference => {
+                let engine = Reference::new(None).with_pause(STEP);
+                let process = sim.add_process();
+                let thread = |_| sim.add_thread(process);
+                simulate(&thread, &engine, workload, &plan, self.sink)?
+            }
+            Protocol::Farside => {
+                let nodes = args.nodes.unwrap_or(args.replicas);
+                let engine = SimTables::with_nodes(&sim, args.replicas.into(), nodes.into(), None);
+                let threads = args.threads();
+                let thread = |number: usize| engine.add_thread((number / threads) as u64);
+                simulate(&thread, &engine, workload, &plan, self.sink)?
+            }
+        };
+        Ok(Found { tally, invariants })
+    }
+
+    fn run<E, W>(&self, engine: &E, workload: &Arc<W>) -> Result<Found>
+    where
+        E: Engine + Clone + Send + Sync + 'static,
+        W: Workload + Send + 'static,
+    {
+        let (args, plan) = (self.args, self.args.plan());
         let worker = Worker::new(args.seed);
-        worker.block_on(workload.setup(&engine, &worker))?;
         let control = Arc::new(Control::default());
         signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&control.stop))
             .context("catching Ctrl-C")?;
+        let loading = Progress::show(|| "loading".into());
+        worker.block_on(async {
+            engine.join(&worker).await?;
+            engine.create(&worker, &workload.tables()).await?;
+            workload.setup(engine, &worker).await
+        })?;
+        drop(loading);
         let progress = progress(&control);
-        let tally = driver::run(&engine, &workload, &plan, &control, self.sink)?;
+        let tally = driver::run(engine, workload, &plan, &control, self.sink)?;
         drop(progress);
         let invariants = worker.block_on(workload.check(&mut engine.session(&worker)));
+        engine.leave(&worker);
         Ok(Found { tally, invariants })
     }
 }

@@ -1,7 +1,7 @@
 //! Counters: verbs by kind, bytes, node and the caller's phase, and round trips. Free when unused.
 
 use std::cell::{Cell, RefCell};
-use std::ops::{Add, AddAssign};
+use std::ops::{Add, AddAssign, Sub};
 
 use super::slot::{Bell, Op, Slot};
 use crate::NodeId;
@@ -65,6 +65,25 @@ impl AddAssign for Counts {
         self.bytes_in += other.bytes_in;
         self.doorbells += other.doorbells;
         self.round_trips += other.round_trips;
+    }
+}
+
+impl Sub for Counts {
+    type Output = Counts;
+
+    fn sub(self, less: Counts) -> Counts {
+        Counts {
+            reads: self.reads - less.reads,
+            writes: self.writes - less.writes,
+            cas: self.cas - less.cas,
+            faa: self.faa - less.faa,
+            flushes: self.flushes - less.flushes,
+            calls: self.calls - less.calls,
+            bytes_out: self.bytes_out - less.bytes_out,
+            bytes_in: self.bytes_in - less.bytes_in,
+            doorbells: self.doorbells - less.doorbells,
+            round_trips: self.round_trips - less.round_trips,
+        }
     }
 }
 

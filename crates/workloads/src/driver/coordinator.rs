@@ -99,6 +99,7 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
     async fn transact(&mut self, session: &mut E::Session, arrival: Time) -> Result<(), Failure> {
         let shared = Rc::clone(&self.shared);
         let (kind, input) = shared.workload.draw(&mut self.random);
+        let trips = session.round_trips();
         for tries in 0..MOST_TRIES {
             let begin = shared.engine.now(&self.worker);
             let id = shared.control.attempts.fetch_add(1, Ordering::Relaxed) + 1;
@@ -116,7 +117,8 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
                 Ok((effect, _)) | Err((_, effect)) => effect,
             };
             shared.workload.book(&input, effect, outcome);
-            self.count(kind, outcome, arrival, ended, tries);
+            let trips = session.round_trips() - trips;
+            self.count(kind, outcome, (arrival, ended), tries, trips);
             if outcome != Outcome::Aborted || shared.control.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
@@ -140,7 +142,14 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
         Ok((effect, time))
     }
 
-    fn count(&self, kind: usize, outcome: Outcome, arrival: Time, now: Time, tries: u32) {
+    fn count(
+        &self,
+        kind: usize,
+        outcome: Outcome,
+        (arrival, now): (Time, Time),
+        tries: u32,
+        trips: u64,
+    ) {
         let shared = &self.shared;
         let mut tally = shared.tally.borrow_mut();
         if outcome == Outcome::Committed {
@@ -155,6 +164,7 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
         match outcome {
             Outcome::Committed => {
                 kind.committed += 1;
+                kind.round_trips += trips;
                 kind.latencies.saturating_record((now - arrival.min(now)).as_nanos() as u64);
             }
             Outcome::Aborted => kind.aborted += 1,

@@ -100,9 +100,12 @@ where
 {
     control.begin(plan);
     let results = run_threads(plan.threads, plan.seed, |number, worker| {
+        worker.block_on(engine.join(worker))?;
         let tasks = Team { engine, workload, plan, control, sink };
         let running = tasks.start(worker, number);
-        worker.block_on(running.finish())
+        let done = worker.block_on(running.finish());
+        engine.leave(worker);
+        done
     });
     let tallies: Result<Vec<Tally>, Failure> = results.into_iter().collect();
     Tally::merged(tallies?).ok_or_else(|| Failure::Broken("there are no threads".into()))
@@ -160,8 +163,10 @@ where
             worker.spawn(Coordinator::new(&shared, worker, number, log).run())
         };
         let tasks = (0..self.plan.coordinators).map(start).collect();
+        let (before, counted_on) = (self.engine.counts(worker), worker.clone());
         let tally = Box::new(move |end: Time| {
             let mut tally = shared.tally.borrow().clone();
+            tally.counts = shared.engine.counts(&counted_on) - before;
             (tally.from, tally.to) = ((shared.begin + shared.plan.warmup).0, end.0);
             tally
         });

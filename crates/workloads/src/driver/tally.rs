@@ -1,5 +1,6 @@
 //! What a run counts.
 
+use farside_fabric::Counts;
 use hdrhistogram::Histogram;
 
 /// Of one kind of transaction.
@@ -13,6 +14,8 @@ pub struct KindTally {
     pub aborted: u64,
     /// Transactions of unknown outcome.
     pub unknown: u64,
+    /// Round trips that those that committed have waited for, all attempts included.
+    pub round_trips: u64,
     /// What those that committed took, all attempts included, in nanoseconds.
     pub latencies: Histogram<u64>,
 }
@@ -31,6 +34,8 @@ pub struct Tally {
     pub uncounted: u64,
     /// About how many transactions arrived and were not begun.
     pub unserved: u64,
+    /// Verbs of all transactions, also those that are not counted.
+    pub counts: Counts,
 }
 
 /// The longest that is told apart: an hour.
@@ -47,10 +52,19 @@ impl Tally {
             committed: 0,
             aborted: 0,
             unknown: 0,
+            round_trips: 0,
             latencies: histogram(),
         };
         let kinds = names.iter().map(kind).collect();
-        Tally { kinds, from: u64::MAX, to: 0, most_tries: 0, uncounted: 0, unserved: 0 }
+        Tally {
+            kinds,
+            from: u64::MAX,
+            to: 0,
+            most_tries: 0,
+            uncounted: 0,
+            unserved: 0,
+            counts: Counts::default(),
+        }
     }
 
     /// Of all threads together; `None` if there are none.
@@ -67,6 +81,7 @@ impl Tally {
             kind.committed += more.committed;
             kind.aborted += more.aborted;
             kind.unknown += more.unknown;
+            kind.round_trips += more.round_trips;
             kind.latencies.add(&more.latencies).expect("the same bounds");
         }
         self.from = self.from.min(other.from);
@@ -74,6 +89,7 @@ impl Tally {
         self.most_tries = self.most_tries.max(other.most_tries);
         self.uncounted += other.uncounted;
         self.unserved += other.unserved;
+        self.counts += other.counts;
     }
 
     /// How long was counted: from the first begin of any thread to the last end.

@@ -3,10 +3,12 @@
 //! The reference engine and the real one are both behind this, so that whatever judges the one judges the
 //! other.
 
+mod database;
 mod reference;
 mod sim_tables;
 mod tables;
 
+pub use database::DatabaseEngine;
 pub use farside_index::Intent;
 pub use reference::{Flaw, Reference};
 pub use sim_tables::SimTables;
@@ -14,7 +16,7 @@ pub use tables::{TableSession, TableTxn, Tables};
 
 use std::future::Future;
 
-use farside_fabric::Worker;
+use farside_fabric::{Counts, Worker};
 
 /// A table, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -130,6 +132,19 @@ pub trait Engine {
         worker.now().0
     }
 
+    /// A thread begins to use the store.
+    fn join(&self, _worker: &Worker) -> impl Future<Output = Result<(), Failure>> {
+        std::future::ready(Ok(()))
+    }
+
+    /// It does not any more.
+    fn leave(&self, _worker: &Worker) {}
+
+    /// The verbs of a thread's transactions so far.
+    fn counts(&self, _worker: &Worker) -> Counts {
+        Counts::default()
+    }
+
     /// A coordinator's session, on a thread.
     fn session(&self, worker: &Worker) -> Self::Session;
 
@@ -148,6 +163,11 @@ pub trait Session: 'static {
     type Txn<'s>: Transaction
     where
         Self: 's;
+
+    /// Round trips that its transactions have waited for.
+    fn round_trips(&self) -> u64 {
+        0
+    }
 
     /// Begins one.
     fn begin(&mut self) -> impl Future<Output = Result<Self::Txn<'_>, Failure>>;

@@ -1,16 +1,19 @@
 //! Farside's tables on a simulated cluster.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use farside_fabric::{ClientId, Worker};
+use farside_fabric::{ClientId, Counts, Worker};
 use farside_index::Client;
 use farside_pool::{Config, Connect, Links, Newcomer, View};
 use farside_sim::{ClockModel, ProcessId, Sim};
 use farside_txn::clock::WorkerClock;
 use farside_txn::{Agent, Identity, Limits, Parts, Session, Trap};
 
+use super::tables::counts;
 use super::{Engine, Failure, Table, TableSession, TableShape, Tables};
 use crate::sim_connect::SimConnect;
 
@@ -36,14 +39,22 @@ struct Inner {
     tables: Tables,
     /// The threads, and what they work with.
     threads: RefCell<Vec<(Worker, Rc<Client>)>>,
+    machines: RefCell<HashMap<u64, (ProcessId, Arc<Session>)>>,
+    sessions: Cell<u16>,
+    ring_bytes: u64,
     trap: Option<Trap>,
 }
 
 impl SimTables {
-    /// A cluster with so many copies of each region.
+    /// A cluster with so many copies of each region, and a few nodes.
     pub fn new(sim: &Rc<Sim>, copies: usize, trap: Option<Trap>) -> Self {
+        Self::with_nodes(sim, copies, copies.max(3), trap)
+    }
+
+    /// A cluster with so many copies of each region, on so many nodes.
+    pub fn with_nodes(sim: &Rc<Sim>, copies: usize, nodes: usize, trap: Option<Trap>) -> Self {
         let mut config = Config::first(ClientId(1), Duration::from_millis(2));
-        for number in 0..copies.max(3) {
+        for number in 0..nodes {
             let bytes = REGIONS * REGION_BYTES;
             let node = sim.add_node(bytes);
             let address = node.0.to_string();
@@ -52,8 +63,16 @@ impl SimTables {
         for _ in 0..REGIONS {
             config.add_region(REGION_BYTES, copies, 0).expect("there is room");
         }
-        let (tables, threads) = (Tables::default(), RefCell::default());
-        SimTables(Rc::new(Inner { sim: Rc::clone(sim), config, tables, threads, trap }))
+        SimTables(Rc::new(Inner {
+            sim: Rc::clone(sim),
+            config,
+            tables: Tables::default(),
+            threads: RefCell::default(),
+            machines: RefCell::default(),
+            sessions: Cell::new(0),
+            ring_bytes: RING_BYTES,
+            trap,
+        }))
     }
 
     /// A thread of a machine of its own, whose clock is off.
@@ -64,17 +83,35 @@ impl SimTables {
         let drift_ppb = (number * 613 % 200) as i64 - 100;
         self.0.sim.set_clock(process, ClockModel { offset_ns, drift_ppb });
         let worker = self.0.sim.add_thread(process);
-        self.join(process, &worker);
+        self.join(process, &worker, &self.new_session());
         (process, worker)
     }
 
-    fn join(&self, process: ProcessId, worker: &Worker) {
+    /// A thread of a machine, by its number: those of one machine share a process.
+    pub fn add_thread(&self, machine: u64) -> Worker {
+        let known = self.0.machines.borrow().get(&machine).cloned();
+        let (process, session) = known.unwrap_or_else(|| {
+            let new = (self.0.sim.add_process(), self.new_session());
+            self.0.machines.borrow_mut().insert(machine, new.clone());
+            new
+        });
+        let worker = self.0.sim.add_thread(process);
+        self.join(process, &worker, &session);
+        worker
+    }
+
+    fn new_session(&self) -> Arc<Session> {
+        let slot = self.0.sessions.get();
+        self.0.sessions.set(slot + 1);
+        let identity = Identity { slot, serial: 1 + u64::from(slot) };
+        Session::new(identity, Limits { ring_bytes: self.0.ring_bytes })
+    }
+
+    fn join(&self, process: ProcessId, worker: &Worker, session: &Arc<Session>) {
         let Inner { sim, config, threads, trap, .. } = &*self.0;
         let connect: Rc<dyn Connect> = Rc::new(SimConnect { sim: Rc::downgrade(sim), process });
-        let slot = threads.borrow().len() as u16;
-        let identity = Identity { slot, serial: 1 + u64::from(slot) };
         let parts = Parts {
-            session: Session::new(identity, Limits { ring_bytes: RING_BYTES }),
+            session: Arc::clone(session),
             seat: View::alone(config.clone()).seat(),
             links: Links::careless(worker, &connect),
             clock: Box::new(WorkerClock::within(worker, UNCERTAINTY)),
@@ -91,13 +128,6 @@ impl SimTables {
         Rc::clone(&known.expect("threads join first").1)
     }
 
-    /// Round trips that a thread's transactions have waited for.
-    pub fn round_trips(&self, worker: &Worker) -> u64 {
-        let phases = [farside_txn::EXECUTE, farside_txn::VALIDATE, farside_txn::INSTALL];
-        let client = self.client(worker);
-        let tally = client.agent().tally();
-        phases.iter().map(|phase| tally.phase(*phase).round_trips).sum()
-    }
 }
 
 impl Engine for SimTables {
@@ -105,6 +135,10 @@ impl Engine for SimTables {
 
     async fn create(&self, worker: &Worker, tables: &[TableShape]) -> Result<(), Failure> {
         self.0.tables.create(&self.client(worker), tables).await
+    }
+
+    fn counts(&self, worker: &Worker) -> Counts {
+        counts(&self.client(worker))
     }
 
     fn now(&self, _: &Worker) -> u64 {

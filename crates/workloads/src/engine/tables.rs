@@ -1,10 +1,12 @@
 //! Workloads on Farside's tables: rows of a workload's table are rows of a table, under keys of eight bytes.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use farside_fabric::Counts;
 use farside_index::{Client, Error, Table as IndexTable, TableOptions, Tx, Want as IndexWant};
 use farside_txn::TxnError;
 
@@ -85,7 +87,8 @@ impl Tables {
 
     /// A coordinator's session.
     pub fn session(&self, client: &Rc<Client>) -> TableSession {
-        TableSession { client: Rc::clone(client), known: self.known().clone() }
+        let (known, trips) = (self.known().clone(), Rc::default());
+        TableSession { client: Rc::clone(client), known, trips }
     }
 }
 
@@ -115,6 +118,7 @@ async fn again<T>(
 pub struct TableSession {
     client: Rc<Client>,
     known: Known,
+    trips: Rc<Cell<u64>>,
 }
 
 /// A transaction.
@@ -139,12 +143,25 @@ fn failure(error: Error) -> Failure {
     }
 }
 
+/// The verbs of a thread's transactions; round trips only where they are waited for.
+pub(super) fn counts(client: &Client) -> Counts {
+    let tally = client.agent().tally();
+    let waited = [farside_txn::EXECUTE, farside_txn::VALIDATE, farside_txn::BLOB, farside_txn::INSTALL];
+    let sum = waited.iter().fold(Counts::default(), |sum, phase| sum + tally.phase(*phase));
+    sum + Counts { round_trips: 0, ..tally.phase(farside_txn::RELEASE) }
+}
+
 impl Session for TableSession {
     type Txn<'s> = TableTxn<'s>;
 
     async fn begin(&mut self) -> Result<TableTxn<'_>, Failure> {
-        let tx = self.client.begin().await.map_err(failure)?;
+        let mut tx = self.client.begin().await.map_err(failure)?;
+        tx.count_trips(&self.trips);
         Ok(TableTxn { session: self, tx })
+    }
+
+    fn round_trips(&self) -> u64 {
+        self.trips.get()
     }
 }
 

@@ -1,0 +1,69 @@
+//! Where the database of a benchmark is: memory of this process, shared memory, or memory node processes.
+
+use anyhow::{Result, bail, ensure};
+use farside::{Database, Options};
+use farside_fabric::NodeId;
+use farside_fabric::shm::Segment;
+use farside_workloads::engine::TableShape;
+
+use super::BenchArgs;
+use crate::fabric_arg::FabricArg;
+use crate::node_process::{self, Running};
+
+/// A database, and what it lives in.
+pub(super) struct Place {
+    pub(super) db: Database,
+    _segments: Vec<Segment>,
+    _nodes: Vec<Running>,
+}
+
+/// Beside the rows: rings, directories, and what every thread has at hand.
+const EXTRA: u64 = 256 << 20;
+
+/// What a row takes beside its value, at most.
+const PER_ROW: u64 = 160;
+
+impl Place {
+    /// Opens a running cluster, or starts one that has room for these tables.
+    pub(super) fn new(args: &BenchArgs, tables: &[TableShape]) -> Result<Self> {
+        let options = Options { network: args.credentials.options()?, ..Options::default() };
+        let (mut segments, mut nodes) = (Vec::new(), Vec::new());
+        if let Some(url) = &args.connect {
+            let db = Database::open_with(url, &options)?;
+            return Ok(Place { db, _segments: segments, _nodes: nodes });
+        }
+        let (copies, count) = (args.replicas, args.nodes.unwrap_or(args.replicas));
+        ensure!(count >= copies, "--nodes {count}: {copies} replicas need as many nodes");
+        let rows: u64 =
+            tables.iter().map(|table| table.keys * (table.value_bytes as u64 + PER_ROW) * 3 / 2).sum();
+        let per_node = (rows + EXTRA) * u64::from(copies) / u64::from(count);
+        let per_node = per_node.next_multiple_of(1 << 20);
+        let url = match args.fabric {
+            FabricArg::Local => {
+                format!("mem:?copies={copies}&nodes={count}&memory={}", per_node * u64::from(count))
+            }
+            FabricArg::Shm => {
+                for number in 0..count {
+                    segments.push(Segment::in_memory(NodeId(number), per_node)?);
+                }
+                let paths: Vec<_> =
+                    segments.iter().map(|segment| segment.path().display().to_string()).collect();
+                format!("file:{}?copies={copies}", paths.join(","))
+            }
+            FabricArg::Tcp | FabricArg::Rdma => {
+                let mut addresses = Vec::new();
+                for _ in 0..count {
+                    let fabric = args.fabric.to_string();
+                    let (node, address) =
+                        node_process::start(&fabric, per_node, &args.rdma.for_child())?;
+                    nodes.push(node);
+                    addresses.push(address);
+                }
+                format!("{}:{}?copies={copies}", args.fabric, addresses.join(","))
+            }
+            FabricArg::Sim { .. } => bail!("a simulated cluster is not opened by its URL"),
+        };
+        let db = Database::open_with(&url, &options)?;
+        Ok(Place { db, _segments: segments, _nodes: nodes })
+    }
+}
