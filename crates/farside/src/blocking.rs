@@ -292,6 +292,11 @@ impl BlockingTransaction<'_> {
         self.connection.block_on(self.tx.put(table, key, value))
     }
 
+    /// See [`Transaction::put_many`].
+    pub fn put_many(&mut self, table: &Table, rows: &[(&[u8], &[u8])]) -> Result<()> {
+        self.connection.block_on(self.tx.put_many(table, rows))
+    }
+
     /// See [`Transaction::insert`].
     pub fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
         self.connection.block_on(self.tx.insert(table, key, value))

@@ -287,11 +287,13 @@ pub(crate) struct Tries<'c> {
     connection: &'c Connection,
     start: Time,
     tries: u32,
+    /// Kept from one try to the next.
+    age: Option<u64>,
 }
 
 impl<'c> Tries<'c> {
     pub(crate) fn new(connection: &'c Connection) -> Self {
-        Tries { connection, start: connection.worker().now(), tries: 0 }
+        Tries { connection, start: connection.worker().now(), tries: 0, age: None }
     }
 
     fn limits(&self) -> RetryLimits {
@@ -303,13 +305,18 @@ impl<'c> Tries<'c> {
     }
 
     /// Begins. While the pool changes nobody can: that is waited for.
-    pub(crate) async fn begin(&self) -> Result<Transaction> {
+    pub(crate) async fn begin(&mut self) -> Result<Transaction> {
         loop {
-            match self.connection.begin().await {
+            let begun = self.connection.inner.client.begin_aged(self.age).await;
+            match begun.map_err(Error::from) {
                 Err(Error::TimedOut(_) | Error::NodeLost(_)) if !self.is_late() => {
                     self.connection.worker().sleep(LONGEST_PAUSE).await;
                 }
-                begun => return begun,
+                begun => {
+                    let tx = begun?;
+                    self.age = Some(tx.age());
+                    return Ok(Transaction::new(tx));
+                }
             }
         }
     }

@@ -105,6 +105,22 @@ impl Transaction {
         self.note(done)
     }
 
+    /// Writes several keys, whether they are there or not, in as many round trips as one.
+    ///
+    /// ```
+    /// # let connection = farside::Database::open("mem:")?.connect()?;
+    /// # connection.block_on(async {
+    /// # let table = connection.create_table("t").await?;
+    /// let rows: [(&[u8], &[u8]); 2] = [(b"one", b"1"), (b"two", b"2")];
+    /// connection.transact(async |tx| tx.put_many(&table, &rows).await).await?;
+    /// # Ok::<(), farside::Error>(()) })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub async fn put_many(&mut self, table: &Table, rows: &[(&[u8], &[u8])]) -> Result<()> {
+        let done = self.tx.put_many(table, rows).await;
+        self.note(done)
+    }
+
     /// Writes a key that is not there; [`Error::KeyExists`] if it is.
     ///
     /// ```

@@ -228,8 +228,10 @@ impl Client {
         self: &Rc<Self>,
         mut act: impl AsyncFnMut(&mut Tx) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        let mut age = None;
         for tries in 0..MOST_TRIES {
-            let mut tx = self.begin().await?;
+            let mut tx = self.begin_aged(age).await?;
+            age = Some(tx.age());
             let done = match act(&mut tx).await {
                 Ok(()) => tx.commit().await.map(drop),
                 Err(error) => Err(error),

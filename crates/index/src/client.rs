@@ -37,7 +37,12 @@ impl Client {
 
     /// Begins a transaction.
     pub async fn begin(self: &Rc<Self>) -> Result<Tx, Error> {
-        let txn = self.agent.begin().await?;
+        self.begin_aged(None).await
+    }
+
+    /// Begins a transaction again, with the age that it had: so that its turn comes some day.
+    pub async fn begin_aged(self: &Rc<Self>, age: Option<u64>) -> Result<Tx, Error> {
+        let txn = self.agent.begin(age).await?;
         self.directory.borrow_mut().use_since(txn.floor());
         Ok(Tx::new(Rc::clone(self), txn))
     }

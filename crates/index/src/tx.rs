@@ -88,6 +88,11 @@ impl Tx {
         self.txn.count_trips(trips);
     }
 
+    /// Its age among the transactions of its process, to be kept when it begins again.
+    pub fn age(&self) -> u64 {
+        self.txn.age()
+    }
+
     /// The thread's way to tables.
     pub fn client(&self) -> &Rc<Client> {
         &self.client
@@ -255,6 +260,26 @@ impl Tx {
     pub async fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<(), Error> {
         let place = self.ready_to_write(table, key, value).await?;
         self.set(place, value).await
+    }
+
+    /// Writes several keys, whether they are there or not, in as many round trips as one.
+    pub async fn put_many(&mut self, table: &Table, rows: &[(&[u8], &[u8])]) -> Result<(), Error> {
+        let (mut places, mut open) = (Vec::with_capacity(rows.len()), Vec::new());
+        for (key, value) in rows {
+            check_value(value)?;
+            let place = self.place(table, key)?;
+            if !self.is_ready(place, Intent::Insert) && !places.contains(&place) {
+                open.push((place, Intent::Insert, value.len()));
+            }
+            places.push(place);
+        }
+        if !open.is_empty() {
+            self.find(open).await?;
+        }
+        for (place, (_, value)) in places.into_iter().zip(rows) {
+            self.set(place, value).await?;
+        }
+        Ok(())
     }
 
     /// Writes a key that is not there.

@@ -102,15 +102,16 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Begins a transaction.
-    pub async fn begin(self: &Rc<Self>) -> Result<Txn, TxnError> {
+    /// Begins a transaction; one that begins again, with the age that it had.
+    pub async fn begin(self: &Rc<Self>, age: Option<u64>) -> Result<Txn, TxnError> {
         let permit = self.permit()?;
         let queues = self.queues();
         if queues.epoch != permit.config().epoch || queues.is_broken() {
             let queues = connect(&self.links, permit.config()).await?;
             *self.queues.borrow_mut() = Rc::new(queues);
         }
-        Ok(Txn::new(Rc::clone(self), permit))
+        let age = age.unwrap_or_else(|| self.session.turns.age());
+        Ok(Txn::new(Rc::clone(self), permit, age))
     }
 
     pub(crate) fn permit(&self) -> Result<Permit, TxnError> {

@@ -8,6 +8,8 @@ use farside_fabric::FabricError;
 pub enum Why {
     /// Another transaction holds the lock.
     Locked,
+    /// An older transaction of the same process waits for it, or holds it.
+    Older,
     /// An object to be written is newer than the snapshot.
     TooNew,
     /// An object that was only read has changed.

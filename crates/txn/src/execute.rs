@@ -92,7 +92,7 @@ impl Txn {
         for tries in 1.. {
             let start = self.agent.worker.now();
             let tried = self.try_step(&step).await;
-            let lost = tried == Err(TxnError::Conflict(Why::Locked));
+            let lost = matches!(tried, Err(TxnError::Conflict(Why::Locked | Why::Older)));
             if !lost || !step.is_first || tries > MOST_TRIES {
                 return tried;
             }
@@ -148,16 +148,17 @@ impl Txn {
         self.finish_peeks(torn).await
     }
 
-    /// Waits for our turns, in the order of addresses: so no two wait for each other within a step.
+    /// Waits for our turns.
     async fn take_turns(&mut self, locks: &[usize]) -> Result<(), TxnError> {
         let mut ordered: Vec<usize> = locks.to_vec();
         ordered.sort_unstable_by_key(|entry| self.entries[*entry].target.addr);
-        let has_others = self.entries.iter().any(|entry| entry.turn.is_some());
+        let mut has_others = self.entries.iter().any(|entry| entry.turn.is_some());
         for entry in ordered {
             let addr = self.entries[entry].target.addr;
             let agent = &self.agent;
-            let turn = agent.session.turns.wait(&agent.worker, addr, has_others).await;
-            self.entries[entry].turn = Some(turn.ok_or(TxnError::Conflict(Why::Locked))?);
+            let turn = agent.session.turns.wait(&agent.worker, addr, self.age, has_others).await;
+            self.entries[entry].turn = Some(turn.ok_or(TxnError::Conflict(Why::Older))?);
+            has_others = true;
         }
         Ok(())
     }

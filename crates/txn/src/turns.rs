@@ -3,6 +3,10 @@
 //! lock word, which names one transaction.
 //!
 //! So threads of one process do not fight for a lock over the network: at most one of them asks at a time.
+//!
+//! Whoever has turns already, and wants one more, waits only for transactions that are younger than itself, and gives
+//! way to older ones: so no two wait for each other. One that gives way keeps its age when it begins again, and is
+//! the oldest some day: nobody starves.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +18,13 @@ use farside_pool::Addr;
 
 const SHARDS: usize = 64;
 
+/// Who waits for each object, the first first: their numbers and ages.
+type Shard = HashMap<Addr, VecDeque<(u64, u64)>>;
+
 /// Who is waiting for what, in a process.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    shards: [Mutex<HashMap<Addr, VecDeque<u64>>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
     next: AtomicU64,
 }
 
@@ -29,9 +36,6 @@ pub(crate) struct Turn {
     number: u64,
 }
 
-/// How long somebody who holds other turns waits for one more: two could wait for each other.
-const PATIENCE_WITH_OTHERS: Duration = Duration::from_micros(50);
-
 /// How long anybody waits: longer than whoever is before it may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -42,36 +46,51 @@ impl Turns {
         Arc::new(Turns { shards, next: AtomicU64::new(1) })
     }
 
-    fn shard(&self, addr: Addr) -> MutexGuard<'_, HashMap<Addr, VecDeque<u64>>> {
+    /// The age of a transaction that begins: the lower, the older.
+    pub(crate) fn age(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn shard(&self, addr: Addr) -> MutexGuard<'_, Shard> {
         let hash = (addr.to_word() >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
         self.shards[hash as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the turn of an object; `None` if that takes too long.
+    /// Waits for the turn of an object; `None` if that takes too long, or somebody older is before it while it has
+    /// others.
     pub(crate) async fn wait(
         self: &Arc<Self>,
         worker: &Worker,
         addr: Addr,
+        age: u64,
         has_others: bool,
     ) -> Option<Turn> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.shard(addr).entry(addr).or_default().push_back(number);
+        {
+            let mut shard = self.shard(addr);
+            let waiting = shard.entry(addr).or_default();
+            if has_others && waiting.iter().any(|(_, before)| *before < age) {
+                probe!("a transaction gives way to an older one");
+                return None;
+            }
+            waiting.push_back((number, age));
+        }
         // From here on the place in the queue is given up when this is dropped.
         let turn = Turn { turns: Arc::clone(self), addr, number };
+        if turn.has_come() {
+            return Some(turn);
+        }
+        probe!("a transaction waits for its turn");
         let start = worker.now();
-        let patience = if has_others { PATIENCE_WITH_OTHERS } else { PATIENCE };
         for tries in 0u32.. {
+            worker.sleep(Duration::from_nanos(200 << tries.min(4))).await;
             if turn.has_come() {
                 break;
             }
-            if tries == 0 {
-                probe!("a transaction waits for its turn");
-            }
-            if worker.now() - start > patience {
+            if worker.now() - start > PATIENCE {
                 probe!("a transaction does not wait for its turn any longer");
                 return None;
             }
-            worker.sleep(Duration::from_nanos(200 << tries.min(4))).await;
         }
         Some(turn)
     }
@@ -80,7 +99,8 @@ impl Turns {
 impl Turn {
     fn has_come(&self) -> bool {
         let shard = self.turns.shard(self.addr);
-        shard.get(&self.addr).and_then(VecDeque::front) == Some(&self.number)
+        let first = shard.get(&self.addr).and_then(VecDeque::front);
+        first.is_some_and(|(number, _)| *number == self.number)
     }
 }
 
@@ -88,7 +108,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let mut shard = self.turns.shard(self.addr);
         if let Some(waiting) = shard.get_mut(&self.addr) {
-            waiting.retain(|number| *number != self.number);
+            waiting.retain(|(number, _)| *number != self.number);
             if waiting.is_empty() {
                 shard.remove(&self.addr);
             }
@@ -106,14 +126,14 @@ mod tests {
         let (turns, worker) = (Turns::new(), Worker::new(1));
         let addr = Addr::new(RegionId(0), 64).unwrap();
         worker.block_on(async {
-            let first = turns.wait(&worker, addr, false).await.unwrap();
+            let first = turns.wait(&worker, addr, 5, false).await.unwrap();
             let order = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
             let tasks: Vec<_> = (0..5)
                 .map(|number| {
                     let (turns, worker) = (Arc::clone(&turns), worker.clone());
                     let (order, clone) = (std::rc::Rc::clone(&order), worker.clone());
                     worker.spawn(async move {
-                        let turn = turns.wait(&clone, addr, false).await.unwrap();
+                        let turn = turns.wait(&clone, addr, 10 + number, number % 2 == 7).await.unwrap();
                         order.borrow_mut().push(number);
                         drop(turn);
                     })
@@ -121,8 +141,8 @@ mod tests {
                 .collect();
             worker.sleep(Duration::from_millis(1)).await;
             assert!(
-                turns.wait(&worker, addr, true).await.is_none(),
-                "it holds others, and gives way"
+                turns.wait(&worker, addr, 9, true).await.is_none(),
+                "it holds others, and gives way to an older one"
             );
             assert!(order.borrow().is_empty());
             drop(first);

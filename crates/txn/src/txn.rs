@@ -88,6 +88,8 @@ pub struct Txn {
     pub(crate) agent: Rc<Agent>,
     pub(crate) permit: Rc<Permit>,
     pub(crate) queues: Rc<Queues>,
+    /// Its age, among the transactions of its process.
+    pub(crate) age: u64,
     /// Addresses that were learned before are not to be used.
     floor: u64,
     /// The snapshot that is read, once something is only read.
@@ -121,12 +123,13 @@ pub(crate) enum Doomed {
 const FEW: usize = 16;
 
 impl Txn {
-    pub(crate) fn new(agent: Rc<Agent>, permit: Permit) -> Self {
+    pub(crate) fn new(agent: Rc<Agent>, permit: Permit, age: u64) -> Self {
         let (queues, floor) = (agent.queues(), agent.enter_floor());
         Txn {
             agent,
             permit: Rc::new(permit),
             queues,
+            age,
             floor,
             snapshot: None,
             lock: None,
@@ -161,6 +164,11 @@ impl Txn {
     /// its locks. `None` if it has read nothing.
     pub fn read_time(&self) -> Option<u64> {
         self.snapshot.or((self.held_at > 0).then_some(self.held_at))
+    }
+
+    /// Its age: one that begins again keeps it, so that its turn comes some day.
+    pub fn age(&self) -> u64 {
+        self.age
     }
 
     /// Since when the addresses are that this may use.

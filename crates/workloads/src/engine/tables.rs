@@ -28,6 +28,9 @@ struct Known {
 /// Rows that are loaded in one transaction.
 const LOADED_AT_ONCE: usize = 16;
 
+/// Such transactions at a time.
+const TRANSACTIONS_AT_ONCE: usize = 16;
+
 /// How often something is tried again while tables are set up.
 const MOST_TRIES: u32 = 1000;
 
@@ -48,6 +51,8 @@ impl Tables {
             .await?;
             self.known().tables.insert(shape.table.0, table.0);
         }
+        // This thread may do something else now: its locks are not to wait for that.
+        client.agent().quiesce().await;
         Ok(())
     }
 
@@ -69,27 +74,49 @@ impl Tables {
     ) -> Result<(), Failure> {
         let table = self.get(table)?;
         loop {
-            let some: Vec<_> = rows.take(LOADED_AT_ONCE).collect();
-            if some.is_empty() {
+            let mut loading = Vec::new();
+            for _ in 0..TRANSACTIONS_AT_ONCE {
+                let some: Vec<_> = rows.take(LOADED_AT_ONCE).collect();
+                if !some.is_empty() {
+                    let client = Rc::clone(client);
+                    let load = async move { load_some(&client, &table, &some).await };
+                    loading.push(load);
+                }
+            }
+            if loading.is_empty() {
+                client.agent().quiesce().await;
                 return Ok(());
             }
-            let ((), time) = again(client, async |tx| {
-                for (key, value) in &some {
-                    tx.put(&table, &key.to_be_bytes(), value).await?;
-                }
-                Ok(())
-            })
-            .await?;
-            let mut known = self.known();
-            known.loaded_until = known.loaded_until.max(time);
+            let tasks: Vec<_> = loading.into_iter().map(|l| client.worker().spawn(l)).collect();
+            for task in tasks {
+                let time = task.await?;
+                let mut known = self.known();
+                known.loaded_until = known.loaded_until.max(time);
+            }
         }
     }
 
     /// A coordinator's session.
     pub fn session(&self, client: &Rc<Client>) -> TableSession {
         let (known, trips) = (self.known().clone(), Rc::default());
-        TableSession { client: Rc::clone(client), known, trips }
+        TableSession { client: Rc::clone(client), known, trips, age: Cell::new(None) }
     }
+}
+
+/// Loads some rows; when that was committed.
+async fn load_some(
+    client: &Rc<Client>,
+    table: &IndexTable,
+    rows: &[(u64, Vec<u8>)],
+) -> Result<u64, Failure> {
+    let ((), time) = again(client, async |tx| {
+        let keys: Vec<[u8; 8]> = rows.iter().map(|(key, _)| key.to_be_bytes()).collect();
+        let values = rows.iter().map(|(_, value)| &value[..]);
+        let rows: Vec<_> = keys.iter().map(|key| &key[..]).zip(values).collect();
+        tx.put_many(table, &rows).await
+    })
+    .await?;
+    Ok(time)
 }
 
 /// Does something in a transaction, again where others are in the way.
@@ -97,9 +124,11 @@ async fn again<T>(
     client: &Rc<Client>,
     mut act: impl AsyncFnMut(&mut Tx) -> Result<T, Error>,
 ) -> Result<(T, u64), Failure> {
+    let mut age = None;
     for tries in 0..MOST_TRIES {
         let done = async {
-            let mut tx = client.begin().await?;
+            let mut tx = client.begin_aged(age).await?;
+            age = Some(tx.age());
             let done = act(&mut tx).await?;
             tx.commit().await.map(|time| (done, time.unwrap_or(0)))
         };
@@ -119,6 +148,8 @@ pub struct TableSession {
     client: Rc<Client>,
     known: Known,
     trips: Rc<Cell<u64>>,
+    /// That of the transaction at hand, until it is committed.
+    age: Cell<Option<u64>>,
 }
 
 /// A transaction.
@@ -155,7 +186,8 @@ impl Session for TableSession {
     type Txn<'s> = TableTxn<'s>;
 
     async fn begin(&mut self) -> Result<TableTxn<'_>, Failure> {
-        let mut tx = self.client.begin().await.map_err(failure)?;
+        let mut tx = self.client.begin_aged(self.age.get()).await.map_err(failure)?;
+        self.age.set(Some(tx.age()));
         tx.count_trips(&self.trips);
         Ok(TableTxn { session: self, tx })
     }
@@ -201,6 +233,8 @@ impl Transaction for TableTxn<'_> {
     }
 
     async fn commit(self) -> Result<Option<u64>, Failure> {
-        self.tx.commit().await.map_err(failure)
+        let time = self.tx.commit().await.map_err(failure)?;
+        self.session.age.set(None);
+        Ok(time)
     }
 }
