@@ -289,11 +289,14 @@ pub(crate) struct Tries<'c> {
     tries: u32,
     /// Kept from one try to the next.
     age: Option<u64>,
+    /// When the try at hand began.
+    begun: Time,
 }
 
 impl<'c> Tries<'c> {
     pub(crate) fn new(connection: &'c Connection) -> Self {
-        Tries { connection, start: connection.worker().now(), tries: 0, age: None }
+        let start = connection.worker().now();
+        Tries { connection, start, tries: 0, age: None, begun: start }
     }
 
     fn limits(&self) -> RetryLimits {
@@ -315,6 +318,7 @@ impl<'c> Tries<'c> {
                 begun => {
                     let tx = begun?;
                     self.age = Some(tx.age());
+                    self.begun = self.connection.worker().now();
                     return Ok(Transaction::new(tx));
                 }
             }
@@ -332,7 +336,9 @@ impl<'c> Tries<'c> {
             return Err(Error::Conflict(self.tries).into());
         }
         let worker = self.connection.worker();
-        let most = (Duration::from_micros(1) * (1 << self.tries.min(10))).min(LONGEST_PAUSE);
+        // As long as a try takes, and longer each time.
+        let took = (worker.now() - self.begun).max(Duration::from_micros(1));
+        let most = (took * (1 << self.tries.min(8))).min(LONGEST_PAUSE);
         worker.sleep(Duration::from_nanos(worker.random_below(most.as_nanos() as u64))).await;
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! the locks are given back.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use farside_fabric::probe;
 
@@ -70,8 +71,27 @@ impl Txn {
         Ok(Some(time))
     }
 
-    /// Looks again at what was only read, at any replica: not locked, and unchanged.
-    async fn validate(&self) -> Result<(), TxnError> {
+    /// Looks again at what was only read, at any replica: not locked, and unchanged. Whoever holds it may give it back
+    /// as it was: that is waited for, if nobody can wait for this one.
+    pub(crate) async fn validate(&self) -> Result<(), TxnError> {
+        for waits in 1.. {
+            match self.look_again().await? {
+                None => break,
+                Some(word) if !self.may_wait(word, waits) => {
+                    probe!("an object that was only read is locked");
+                    return Err(TxnError::Conflict(Why::Locked));
+                }
+                Some(_) => {
+                    let pause = Duration::from_nanos(500 << waits.min(5));
+                    self.agent.worker.sleep(pause).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One look; whose lock is in the way, if there is one.
+    async fn look_again(&self) -> Result<Option<u64>, TxnError> {
         let agent = &self.agent;
         let mut round = agent.worker.round().counted(&agent.tally, VALIDATE);
         let mut looks = Vec::new();
@@ -88,18 +108,17 @@ impl Txn {
         }
         self.trip();
         let done = round.ring().await?;
+        let mut locked = None;
         for (lock, ts, known) in looks {
-            let locked = done[lock][0] != 0 && !agent.has(Trap::ValidationIgnoresLocks);
-            if locked {
-                probe!("an object that was only read is locked");
-                return Err(TxnError::Conflict(Why::Locked));
-            }
             if done[ts][0] != known {
                 probe!("an object that was only read has changed");
                 return Err(TxnError::Conflict(Why::Changed));
             }
+            if done[lock][0] != 0 && !agent.has(Trap::ValidationIgnoresLocks) {
+                locked = Some(done[lock][0]);
+            }
         }
-        Ok(())
+        Ok(locked)
     }
 
     /// Records with their places, and bodies.

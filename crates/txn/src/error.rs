@@ -10,8 +10,6 @@ pub enum Why {
     Locked,
     /// An older transaction of the same process waits for it, or holds it.
     Older,
-    /// An object to be written is newer than the snapshot.
-    TooNew,
     /// An object that was only read has changed.
     Changed,
     /// An object that was read has changed before it was locked.

@@ -10,6 +10,7 @@ use crate::agent::Agent;
 use crate::object::{LOCK, TS, Target, Version};
 use crate::queues::replicas;
 use crate::reader::{Asked, Reading};
+use crate::release::Release;
 use crate::txn::{Access, Mode, Txn, UNSEEN};
 use crate::words::Lock;
 use crate::{EXECUTE, Trap, TxnError, Why};
@@ -19,6 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often a transaction that has nothing to lose asks for locks that others have, before it gives up.
 const MOST_TRIES: u32 = 12;
+
+/// How often one that has something to lose asks for locks that others have, or looks at what they hold. It holds some
+/// itself, and two could wait for each other: it waits longer only for those that are younger than itself.
+const MOST_WAITS: u32 = 3;
+const MOST_WAITS_OF_OLDER: u32 = 100;
 
 /// How often somebody peeks at an object that is torn.
 const MOST_PEEKS: u32 = 100;
@@ -37,6 +43,19 @@ struct AskedLock {
     entry: usize,
     bits: Vec<Ticket<Word>>,
     object: Ticket<Words>,
+}
+
+/// What is left to do after a round.
+#[derive(Default)]
+struct Left {
+    /// Locks that others have: the entry, and whose it is.
+    lost: Vec<(usize, u64)>,
+    /// Bits of backups that others have: the entry, and which replica.
+    missing: Vec<(usize, usize)>,
+    /// What could not be peeked at.
+    torn: Vec<Target>,
+    /// Something that was locked is newer than the snapshot.
+    too_new: bool,
 }
 
 /// A round of a step.
@@ -139,13 +158,83 @@ impl Txn {
         let random = self.agent.worker.random() as usize;
         let reading = |entry: &usize| Reading::new(*entry, random.wrapping_add(*entry));
         let mut readings: Vec<Reading> = step.reads.iter().map(reading).collect();
-        let (missing, torn) = self.lock_and_read(step, &mut readings).await?;
-        self.hold_backups(missing).await?;
+        let mut left = self.lock_and_read(step, &mut readings).await?;
+        if !left.lost.is_empty() && step.is_first {
+            return Err(TxnError::Conflict(Why::Locked));
+        }
+        self.ask_again(&mut left).await?;
+        self.hold_backups(left.missing).await?;
         if !step.locks.is_empty() {
             self.held_at = self.agent.upper();
         }
         self.finish_reads(readings).await?;
-        self.finish_peeks(torn).await
+        self.finish_peeks(left.torn).await?;
+        if left.too_new {
+            self.move_snapshot().await?;
+        }
+        Ok(())
+    }
+
+    /// Asks for locks that others had, a few times.
+    async fn ask_again(&mut self, left: &mut Left) -> Result<(), TxnError> {
+        for tries in 1.. {
+            if left.lost.is_empty() {
+                return Ok(());
+            }
+            if !left.lost.iter().all(|(_, word)| self.may_wait(*word, tries)) {
+                break;
+            }
+            probe!("a transaction that holds locks asks for others again");
+            let start = self.agent.worker.now();
+            // Whoever has the primary needs the bits that were won elsewhere.
+            let mut release = Release::new(self);
+            for (at, _) in &left.lost {
+                release.add(self.permit.config(), self.entries[*at].target.addr);
+                self.entries[*at].posted = false;
+            }
+            left.missing.retain(|(entry, _)| !left.lost.iter().any(|(lost, _)| lost == entry));
+            if !release.run().await {
+                return Err(TxnError::TimedOut("a release"));
+            }
+            let cost = (self.agent.worker.now() - start).as_nanos() as u64;
+            let pause = self.agent.worker.random_below(cost.max(100) << tries.min(3));
+            self.agent.worker.sleep(Duration::from_nanos(pause)).await;
+            let locks = left.lost.drain(..).map(|(at, _)| at).collect();
+            let step = Step { locks, reads: Vec::new(), peeks: Vec::new(), is_first: false };
+            let more = self.lock_and_read(&step, &mut Vec::new()).await?;
+            left.lost = more.lost;
+            left.missing.extend(more.missing);
+            left.too_new |= more.too_new;
+        }
+        Err(TxnError::Conflict(Why::Locked))
+    }
+
+    /// Whether this may wait once more for a lock, after so many times.
+    pub(crate) fn may_wait(&self, word: u64, waits: u32) -> bool {
+        let most = match self.lock {
+            Some(lock) if lock.is_before(word) => MOST_WAITS_OF_OLDER,
+            _ => MOST_WAITS,
+        };
+        waits <= most
+    }
+
+    /// Something that was locked is newer than the snapshot. If all that was read is still so, a newer snapshot is
+    /// as good as the old one; nobody has seen what is newer so far.
+    async fn move_snapshot(&mut self) -> Result<(), TxnError> {
+        let Some(old) = self.snapshot.take() else { return Ok(()) };
+        if self.has_read_only() {
+            let entered = self.agent.enter().await;
+            self.agent.leave(old);
+            let snapshot = entered?;
+            self.snapshot = Some(snapshot);
+            self.agent.wait_past(snapshot).await;
+            self.validate().await?;
+            probe!("a snapshot moves on");
+        } else {
+            // Nothing that was read counts.
+            self.agent.leave(old);
+        }
+        Ok(())
     }
 
     /// Waits for our turns.
@@ -163,13 +252,12 @@ impl Txn {
         Ok(())
     }
 
-    /// The round trip. Leaves the readings that are not over, and returns the bits of backups that others have,
-    /// and what could not be peeked at.
+    /// The round trip. Leaves the readings that are not over.
     async fn lock_and_read(
         &mut self,
         step: &Step,
         readings: &mut Vec<Reading>,
-    ) -> Result<(Vec<(usize, usize)>, Vec<Target>), TxnError> {
+    ) -> Result<Left, TxnError> {
         let (agent, queues) = (Rc::clone(&self.agent), Rc::clone(&self.queues));
         let mut round = agent.worker.round().counted(&agent.tally, EXECUTE);
         let mut posted = Posted { locks: Vec::new(), reads: Vec::new(), peeks: Vec::new() };
@@ -204,15 +292,15 @@ impl Txn {
             }
         });
         failed?;
-        let mut torn = Vec::new();
+        let mut left = Left::default();
         for (target, ticket) in step.peeks.iter().zip(&posted.peeks) {
             match Version::from_words(&done[*ticket]) {
                 Some(version) => self.peeked.push((target.addr, version)),
-                None => torn.push(*target),
+                None => left.torn.push(*target),
             }
         }
-        let missing = self.take_all_locked(&agent, &posted.locks, &done)?;
-        Ok((missing, torn))
+        self.take_all_locked(&agent, &posted.locks, &done, &mut left)?;
+        Ok(left)
     }
 
     /// Posts the lock CASes of an object, with a read behind the primary's.
@@ -229,6 +317,9 @@ impl Txn {
         for replica in replicas {
             let mut bell = round.to(queues.to(replica.node)?);
             let at = replica.base + target.addr.offset();
+            if !bits.is_empty() && self.agent.has(Trap::StolenBit) {
+                bell.write(at + LOCK, &[word]);
+            }
             bits.push(bell.cas(at + LOCK, 0, word));
             object.get_or_insert_with(|| bell.read(at + TS, target.bytes_from_ts()));
         }
@@ -236,34 +327,35 @@ impl Txn {
         Ok(AskedLock { entry, bits, object })
     }
 
-    /// Which locks are ours; the bits of backups that others have.
+    /// Which locks are ours, and which not.
     fn take_all_locked(
         &mut self,
         agent: &Agent,
         asked: &[AskedLock],
         done: &Done<'_>,
-    ) -> Result<Vec<(usize, usize)>, TxnError> {
-        let mut missing = Vec::new();
+        left: &mut Left,
+    ) -> Result<(), TxnError> {
         let mut outcome = Ok(());
         for lock in asked {
             let lost = |(_, bit): &(usize, &Ticket<Word>)| done[**bit] != 0;
             let backups = lock.bits.iter().enumerate().skip(1);
-            missing.extend(backups.filter(lost).map(|(at, _)| (lock.entry, at)));
+            left.missing.extend(backups.filter(lost).map(|(at, _)| (lock.entry, at)));
             let won = done[lock.bits[0]] == 0 || agent.has(Trap::ReadOfALostLock);
-            let locked = match won {
-                true => self.take_locked(lock.entry, &done[lock.object]),
-                false => {
-                    probe!("a lock is lost");
-                    Err(TxnError::Conflict(Why::Locked))
-                }
-            };
-            outcome = outcome.and(locked);
+            if !won {
+                probe!("a lock is lost");
+                left.lost.push((lock.entry, done[lock.bits[0]]));
+                continue;
+            }
+            match self.take_locked(lock.entry, &done[lock.object]) {
+                Ok(too_new) => left.too_new |= too_new,
+                Err(error) => outcome = Err(error),
+            }
         }
-        outcome.map(|()| missing)
+        outcome
     }
 
-    /// An object was locked, and read behind that.
-    fn take_locked(&mut self, entry: usize, words: &[u64]) -> Result<(), TxnError> {
+    /// An object was locked, and read behind that; whether it is newer than the snapshot.
+    fn take_locked(&mut self, entry: usize, words: &[u64]) -> Result<bool, TxnError> {
         let known = &self.entries[entry].version;
         let version = match Version::from_words(words) {
             Some(version) => version,
@@ -276,14 +368,13 @@ impl Txn {
             return Err(TxnError::Conflict(Why::Overtaken));
         }
         let too_new = self.snapshot.is_some_and(|snapshot| version.ts > snapshot);
-        if too_new && !self.agent.has(Trap::NewLockRead) {
+        if too_new {
             probe!("a lock-read is newer than the snapshot");
-            return Err(TxnError::Conflict(Why::TooNew));
         }
         let entry = &mut self.entries[entry];
         entry.version = version;
         entry.locked = true;
-        Ok(())
+        Ok(too_new && !self.agent.has(Trap::NewLockRead))
     }
 
     /// Asks for the bits of backups until they are free: whoever has them has lost the primary, or is about

@@ -22,8 +22,9 @@ pub(crate) struct Reading {
     pub(crate) stage: Stage,
     /// Records that were not what they should be.
     mismatches: u32,
-    /// How often it had to wait.
+    /// How often it had to wait, and for whom.
     waits: u32,
+    lock: u64,
     /// How many versions it went back.
     hops: u32,
 }
@@ -40,7 +41,7 @@ pub(crate) enum Stage {
 pub(crate) enum Look {
     Found(Version),
     /// Somebody is about to commit before the snapshot.
-    Wait,
+    Wait(u64),
     /// It was torn.
     Again,
     Follow {
@@ -57,12 +58,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// No chain of versions is longer.
 const MOST_HOPS: u32 = 1 << 16;
 
-/// How often a transaction that holds locks itself waits for another: two could wait for each other.
-const WAITS_WITH_LOCKS: u32 = 4;
-
 impl Reading {
     pub(crate) fn new(entry: usize, replica: usize) -> Self {
-        Reading { entry, replica, stage: Stage::Head, mismatches: 0, waits: 0, hops: 0 }
+        Reading { entry, replica, stage: Stage::Head, mismatches: 0, waits: 0, lock: 0, hops: 0 }
     }
 
     /// Asks for what is to be read next: the lock before the object, or a record.
@@ -112,7 +110,9 @@ impl Txn {
         while !readings.is_empty() {
             let waits = readings.iter().map(|reading| reading.waits).max().unwrap_or(0);
             if waits > 0 {
-                if self.holds_locks() && waits > WAITS_WITH_LOCKS {
+                let mut held = readings.iter().filter(|reading| reading.waits > 0);
+                let may_wait = held.all(|reading| self.may_wait(reading.lock, reading.waits));
+                if self.holds_locks() && !may_wait {
                     probe!("a reader that holds locks gives way");
                     return Err(TxnError::Conflict(Why::Locked));
                 }
@@ -175,7 +175,7 @@ impl Txn {
         let may_commit_before = lock != 0 && Lock::time_of(lock) < snapshot;
         if may_commit_before && version.ts <= snapshot && !self.agent.has(Trap::LockedIsReadable) {
             probe!("a reader waits for a lock that is older than its snapshot");
-            return Look::Wait;
+            return Look::Wait(lock);
         }
         if version.ts <= snapshot {
             return Look::Found(version);
@@ -207,8 +207,9 @@ impl Txn {
                 self.entries[reading.entry].version = version;
                 return Ok(true);
             }
-            Look::Wait => {
+            Look::Wait(lock) => {
                 reading.waits += 1;
+                reading.lock = lock;
                 reading.stage = Stage::Head;
             }
             Look::Again => reading.stage = Stage::Head,

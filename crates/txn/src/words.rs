@@ -30,6 +30,12 @@ impl Lock {
         (word & ((1 << TICK_BITS) - 1)) * TICK_NS
     }
 
+    /// Whether it is older than the lock that a word names: the one may wait for the other, which must give way to
+    /// it, so that no two wait for each other.
+    pub(crate) fn is_before(self, word: u64) -> bool {
+        (self.tick, self.owner) < (word & ((1 << TICK_BITS) - 1), (word >> TICK_BITS) as u16)
+    }
+
     /// Before its commit time.
     pub(crate) fn time(self) -> u64 {
         self.tick * TICK_NS

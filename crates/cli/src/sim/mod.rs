@@ -35,9 +35,9 @@ pub(crate) struct SimArgs {
     #[arg(long, default_value = "litmus")]
     workload: Workload,
 
-    /// How transactions are made (workloads of transactions)
-    #[arg(long, default_value = "reference")]
-    protocol: Protocol,
+    /// How transactions are made (workloads of transactions) [default: farside]
+    #[arg(long)]
+    protocol: Option<Protocol>,
 
     /// What strikes it: none, all, or kinds with commas between, each perhaps with how often in a
     /// million opportunities (tear,delay=50000) [default: what each program needs; for a pool, beside the
@@ -186,14 +186,14 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     ensure!(!args.trace || one, "--trace needs --seed N, and for litmus one --program");
     let litmus_only = args.careless || !args.program.is_empty();
     let of_txns = matches!(args.workload, Workload::Txns(_));
-    let verbless = of_txns && args.protocol == Protocol::Reference;
+    let verbless = args.protocol == Some(Protocol::Reference);
     ensure!(
         !(verbless && args.faults.is_some()),
         "--faults: the reference engine posts no verbs that could be struck"
     );
     ensure!(!(of_txns && args.trace), "--trace is for litmus programs and pools");
     ensure!(
-        of_txns || args.protocol == Protocol::Reference,
+        of_txns || args.protocol.is_none(),
         "--protocol is for workloads of transactions"
     );
     ensure!(is_litmus || !litmus_only, "--program and --careless are for --workload litmus");

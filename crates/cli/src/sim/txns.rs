@@ -12,7 +12,7 @@ const TXNS: u64 = 500;
 /// Runs a workload with one seed.
 pub(super) fn run_seed(args: &SimArgs, kind: Kind, seed: u64) -> SeedResult {
     let txns = args.txns.unwrap_or(TXNS);
-    let (protocol, faults) = match args.protocol {
+    let (protocol, faults) = match args.protocol.unwrap_or(Protocol::Farside) {
         Protocol::Reference => (trial::Protocol::Reference(None), Faults::none()),
         Protocol::Farside => {
             let usual = || "reorder,tear,delay=2000".parse().expect("names of faults");
@@ -22,7 +22,7 @@ pub(super) fn run_seed(args: &SimArgs, kind: Kind, seed: u64) -> SeedResult {
     };
     let run = |txns| {
         let trial = Trial { seed, txns, protocol, faults };
-        kind.visit(&kind.small(), trial)?.map_err(|why| why.to_string())
+        kind.visit(&kind.simulated(), trial)?.map_err(|why| why.to_string())
     };
     let explain = |why: &str| explain(args, kind, seed, txns, why, &run);
     match run(txns) {
@@ -72,10 +72,10 @@ fn explain(
     while fewest > 1 && run(fewest / 2).map_or(true, |outcome| wrong(&outcome).is_some()) {
         fewest /= 2;
     }
-    let protocol = match (args.protocol, args.faults) {
-        (Protocol::Reference, _) => String::new(),
-        (Protocol::Farside, None) => " --protocol farside".into(),
-        (Protocol::Farside, Some(faults)) => format!(" --protocol farside --faults {faults}"),
+    let protocol = match (args.protocol.unwrap_or(Protocol::Farside), args.faults) {
+        (Protocol::Reference, _) => " --protocol reference".into(),
+        (Protocol::Farside, None) => String::new(),
+        (Protocol::Farside, Some(faults)) => format!(" --faults {faults}"),
     };
     format!(
         "{why}

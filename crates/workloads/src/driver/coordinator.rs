@@ -101,7 +101,7 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
         let (kind, input) = shared.workload.draw(&mut self.random);
         let trips = session.round_trips();
         for tries in 0..MOST_TRIES {
-            let begin = shared.engine.now(&self.worker);
+            let (begin, begun) = (shared.engine.now(&self.worker), self.worker.now());
             let id = shared.control.attempts.fetch_add(1, Ordering::Relaxed) + 1;
             let result = self.attempt(session, &input).await;
             let (ended, end) = (self.worker.now(), shared.engine.now(&self.worker));
@@ -122,7 +122,9 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
             if outcome != Outcome::Aborted || shared.control.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            let most = (1000u64 << tries.min(10)).min(LONGEST_BACKOFF);
+            // As long as an attempt takes, and longer each time.
+            let took = (ended - begun).as_nanos() as u64;
+            let most = (took.max(1000) << tries.min(8)).min(LONGEST_BACKOFF);
             self.worker.sleep(Duration::from_nanos(self.random.below(most))).await;
         }
         Err(Failure::Broken(format!("a transaction did not commit in {MOST_TRIES} attempts")))

@@ -21,13 +21,12 @@ use crate::sim_connect::SimConnect;
 const REGIONS: u64 = 4;
 
 /// How long the record ring of a thread is in each region: so short that it is full at times.
-const RING_BYTES: u64 = 12 << 10;
+const RING_BYTES: u64 = 24 << 10;
 
 const REGION_BYTES: u64 = 128 << 20;
 
-/// How far clocks are off at most, and what threads know of that.
+/// How far clocks are off at most. Threads know a little more than that.
 const CLOCK_OFFSET_NS: u64 = 5_000;
-const UNCERTAINTY: Duration = Duration::from_micros(6);
 
 /// A simulated cluster with tables in it. Clones share it.
 #[derive(Clone)]
@@ -42,6 +41,7 @@ struct Inner {
     machines: RefCell<HashMap<u64, (ProcessId, Arc<Session>)>>,
     sessions: Cell<u16>,
     ring_bytes: u64,
+    clock_offset_ns: u64,
     trap: Option<Trap>,
 }
 
@@ -49,6 +49,14 @@ impl SimTables {
     /// A cluster with so many copies of each region, and a few nodes.
     pub fn new(sim: &Rc<Sim>, copies: usize, trap: Option<Trap>) -> Self {
         Self::with_nodes(sim, copies, copies.max(3), trap)
+    }
+
+    /// With clocks that are off by so much at most: before anybody joins.
+    #[must_use]
+    pub fn with_clocks(mut self, offset_ns: u64) -> Self {
+        let inner = Rc::get_mut(&mut self.0).expect("before anybody joins");
+        inner.clock_offset_ns = offset_ns.max(1);
+        self
     }
 
     /// A cluster with so many copies of each region, on so many nodes.
@@ -71,6 +79,7 @@ impl SimTables {
             machines: RefCell::default(),
             sessions: Cell::new(0),
             ring_bytes: RING_BYTES,
+            clock_offset_ns: CLOCK_OFFSET_NS,
             trap,
         }))
     }
@@ -79,7 +88,7 @@ impl SimTables {
     pub fn add_machine(&self, number: u64) -> (ProcessId, Worker) {
         let process = self.0.sim.add_process();
         // Some are ahead, some are not; and they drift apart a little.
-        let offset_ns = number * 7919 % CLOCK_OFFSET_NS;
+        let offset_ns = number * 7919 % self.0.clock_offset_ns;
         let drift_ppb = (number * 613 % 200) as i64 - 100;
         self.0.sim.set_clock(process, ClockModel { offset_ns, drift_ppb });
         let worker = self.0.sim.add_thread(process);
@@ -109,12 +118,13 @@ impl SimTables {
 
     fn join(&self, process: ProcessId, worker: &Worker, session: &Arc<Session>) {
         let Inner { sim, config, threads, trap, .. } = &*self.0;
+        let uncertainty = Duration::from_nanos(self.0.clock_offset_ns * 6 / 5);
         let connect: Rc<dyn Connect> = Rc::new(SimConnect { sim: Rc::downgrade(sim), process });
         let parts = Parts {
             session: Arc::clone(session),
             seat: View::alone(config.clone()).seat(),
             links: Links::careless(worker, &connect),
-            clock: Box::new(WorkerClock::within(worker, UNCERTAINTY)),
+            clock: Box::new(WorkerClock::within(worker, uncertainty)),
         };
         let agent = worker.block_on(Agent::join(worker, parts)).expect("the nodes are up");
         agent.set_trap(*trap);

@@ -169,6 +169,8 @@ impl TableSession {
 fn failure(error: Error) -> Failure {
     match error {
         Error::Txn(passing) if passing.is_passing() => Failure::Conflict,
+        // The node may answer again: then its queues are connected anew.
+        Error::Txn(TxnError::Fabric(_)) => Failure::Conflict,
         Error::Txn(TxnError::Pending(_)) => Failure::Unknown,
         broken => Failure::Broken(broken.to_string()),
     }

@@ -94,6 +94,18 @@ impl Kind {
         shape
     }
 
+    /// The shape for simulations: as the papers have it, but no larger than a run has use for.
+    pub fn simulated(self) -> Shape {
+        let mut shape = Shape { threads: 4, ..Shape::default() };
+        match self {
+            Kind::Kvs => shape.keys = Some(2000),
+            Kind::SmallBank => shape.accounts = Some(1000),
+            Kind::Tatp => shape.subscribers = Some(100),
+            Kind::Transfer | Kind::ListAppend | Kind::Counter => {}
+        }
+        shape
+    }
+
     /// The options that shape it.
     pub fn options(self) -> &'static [&'static str] {
         match self {
