@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use farside_txn::{Blob, Target, Txn, TxnError};
+use smallvec::SmallVec;
 
 use crate::client::Client;
 use crate::tag::{self, MAX_KEY_BYTES, MAX_VALUE_BYTES, Value};
@@ -46,7 +47,7 @@ pub(crate) enum State {
 pub(crate) struct Place {
     pub(crate) table: Table,
     pub(crate) hash: u64,
-    pub(crate) key: Box<[u8]>,
+    pub(crate) key: SmallVec<[u8; 24]>,
     pub(crate) state: State,
     pub(crate) row: Option<Target>,
     /// Its bucket, if that was seen.
@@ -67,10 +68,10 @@ const FEW: usize = 16;
 #[derive(Debug)]
 pub struct Tx {
     pub(crate) client: Rc<Client>,
-    pub(crate) txn: Txn,
+    pub(crate) txn: Box<Txn>,
     pub(crate) places: Vec<Place>,
     /// By hash, once there are many.
-    by_hash: HashMap<u64, u32>,
+    by_hash: Option<HashMap<u64, u32>>,
     /// Keys whose buckets have few rows left.
     pub(crate) thin: Vec<(Table, u64)>,
     /// For addresses that it learns.
@@ -78,9 +79,9 @@ pub struct Tx {
 }
 
 impl Tx {
-    pub(crate) fn new(client: Rc<Client>, txn: Txn) -> Self {
+    pub(crate) fn new(client: Rc<Client>, txn: Box<Txn>) -> Self {
         let began = txn.agent().learned_at();
-        Tx { client, txn, places: Vec::new(), by_hash: HashMap::new(), thin: Vec::new(), began }
+        Tx { client, txn, places: Vec::with_capacity(4), by_hash: None, thin: Vec::new(), began }
     }
 
     /// Counts the round trips that this waits for from now on.
@@ -108,15 +109,16 @@ impl Tx {
             return Ok(known);
         }
         if self.places.len() == FEW {
-            self.by_hash = self.places.iter().zip(0..).map(|(place, at)| (place.hash, at)).collect();
+            let all = self.places.iter().zip(0..).map(|(place, at)| (place.hash, at));
+            self.by_hash = Some(all.collect());
         }
-        if self.places.len() >= FEW {
-            self.by_hash.insert(hash, self.places.len() as u32);
+        if let Some(by_hash) = &mut self.by_hash {
+            by_hash.insert(hash, self.places.len() as u32);
         }
         self.places.push(Place {
             table: *table,
             hash,
-            key: key.into(),
+            key: SmallVec::from_slice(key),
             state: State::Unknown,
             row: None,
             bucket: None,
@@ -128,10 +130,10 @@ impl Tx {
 
     fn known(&self, table: &Table, hash: u64, key: &[u8]) -> Option<usize> {
         let is_it = |place: &Place| {
-            place.hash == hash && place.table.id == table.id && *place.key == *key
+            place.hash == hash && place.table.id == table.id && place.key[..] == *key
         };
         if self.places.len() > FEW {
-            let at = *self.by_hash.get(&hash)? as usize;
+            let at = *self.by_hash.as_ref()?.get(&hash)? as usize;
             if is_it(&self.places[at]) {
                 return Some(at);
             }
@@ -148,7 +150,7 @@ impl Tx {
     pub fn forget_reads(&mut self) {
         self.txn.forget_reads();
         self.places.clear();
-        self.by_hash.clear();
+        self.by_hash = None;
     }
 
     /// Whether all is known and held that is needed.

@@ -22,10 +22,15 @@ pub struct View {
     valid_until: AtomicU64,
     put_out: AtomicBool,
     /// For each thread the oldest placement that it acts by, or [`IDLE`].
-    seats: Mutex<Vec<Arc<AtomicU64>>>,
+    seats: Mutex<Vec<Arc<Oldest>>>,
     /// The newest configuration that could be acknowledged.
     settled: AtomicU64,
 }
+
+/// The oldest placement that a thread acts by, in a line of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Oldest(AtomicU64);
 
 /// A thread that holds no permit.
 const IDLE: u64 = u64::MAX;
@@ -37,7 +42,7 @@ pub struct Seat(Rc<Held>);
 #[derive(Debug)]
 struct Held {
     view: Arc<View>,
-    oldest: Arc<AtomicU64>,
+    oldest: Arc<Oldest>,
     /// How many permits there are of each placement, the oldest first.
     permits: RefCell<VecDeque<(u64, usize)>>,
     config: RefCell<Arc<Config>>,
@@ -88,13 +93,13 @@ impl View {
 
     /// A place for a thread of this process.
     pub fn seat(self: &Arc<Self>) -> Seat {
-        let oldest = Arc::new(AtomicU64::new(IDLE));
+        let oldest = Arc::new(Oldest(AtomicU64::new(IDLE)));
         self.seats().push(Arc::clone(&oldest));
         let config = RefCell::new(self.config());
         Seat(Rc::new(Held { view: Arc::clone(self), oldest, permits: RefCell::default(), config }))
     }
 
-    fn seats(&self) -> MutexGuard<'_, Vec<Arc<AtomicU64>>> {
+    fn seats(&self) -> MutexGuard<'_, Vec<Arc<Oldest>>> {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -148,7 +153,7 @@ impl View {
     /// The newest configuration by which, or by one with the same placement, all threads act.
     pub(crate) fn settled(&self) -> u64 {
         let (epoch, placed) = (self.epoch(), self.placed.load(Ordering::SeqCst));
-        if self.seats().iter().all(|oldest| oldest.load(Ordering::SeqCst) >= placed) {
+        if self.seats().iter().all(|oldest| oldest.0.load(Ordering::SeqCst) >= placed) {
             self.settled.fetch_max(epoch, Ordering::AcqRel);
         } else {
             probe!("an acknowledgement waits for those who act by an older configuration");
@@ -194,8 +199,8 @@ impl Held {
     /// Says which is the oldest placement in use.
     fn tell(&self) {
         let oldest = self.permits.borrow().front().map_or(IDLE, |(placed, _)| *placed);
-        if self.oldest.load(Ordering::Relaxed) != oldest {
-            self.oldest.store(oldest, Ordering::SeqCst);
+        if self.oldest.0.load(Ordering::Relaxed) != oldest {
+            self.oldest.0.store(oldest, Ordering::SeqCst);
         }
     }
 }

@@ -33,6 +33,9 @@ pub struct Agent {
     queues: RefCell<Rc<Queues>>,
     clock: Box<dyn Clock>,
     last_tick: Cell<u64>,
+    last_age: Cell<u64>,
+    /// The earliest that it could be when somebody last looked at the clock.
+    past: Cell<u64>,
     pub(crate) rings: RefCell<BTreeMap<RegionId, Ring>>,
     pub(crate) space: Space,
     /// Snapshots that are read.
@@ -87,6 +90,8 @@ impl Agent {
             queues: RefCell::new(Rc::new(queues)),
             clock,
             last_tick: Cell::new(last_tick),
+            last_age: Cell::new(0),
+            past: Cell::new(0),
             rings: RefCell::new(rings),
             space: Space::new(Heap::new(worker, heap_owner, places)),
             snapshots: RefCell::default(),
@@ -103,14 +108,14 @@ impl Agent {
     }
 
     /// Begins a transaction; one that begins again, with the age that it had.
-    pub async fn begin(self: &Rc<Self>, age: Option<u64>) -> Result<Txn, TxnError> {
+    pub async fn begin(self: &Rc<Self>, age: Option<u64>) -> Result<Box<Txn>, TxnError> {
         let permit = self.permit()?;
         let queues = self.queues();
         if queues.epoch != permit.config().epoch || queues.is_broken() {
             let queues = connect(&self.links, permit.config()).await?;
             *self.queues.borrow_mut() = Rc::new(queues);
         }
-        let age = age.unwrap_or_else(|| self.session.turns.age());
+        let age = age.unwrap_or_else(|| self.next_age());
         Ok(Txn::new(Rc::clone(self), permit, age))
     }
 
@@ -172,19 +177,25 @@ impl Agent {
         cfg!(feature = "traps") && self.trap.get() == Some(trap)
     }
 
+    fn bounds(&self) -> (u64, u64) {
+        let bounds = self.clock.bounds();
+        self.past.set(bounds.0);
+        bounds
+    }
+
     /// The latest that it may be.
     pub(crate) fn upper(&self) -> u64 {
-        self.clock.bounds().1
+        self.bounds().1
     }
 
     /// The earliest that it may be.
     pub(crate) fn lower(&self) -> u64 {
-        self.clock.bounds().0
+        self.bounds().0
     }
 
-    /// A time for the addresses that are learned now.
+    /// A time for the addresses that are learned now: it may be a little past.
     pub fn learned_at(&self) -> u64 {
-        self.lower()
+        self.past.get()
     }
 
     /// Waits until a time is past for sure.
@@ -196,6 +207,13 @@ impl Agent {
             }
             self.worker.sleep(Duration::from_nanos(time + 1 - lower)).await;
         }
+    }
+
+    /// The age of a transaction that begins: the lower, the older. No two of a process have the same.
+    fn next_age(&self) -> u64 {
+        let age = (self.last_age.get() + 16).max(self.past.get() << 4) & !15;
+        self.last_age.set(age);
+        age | u64::from(self.thread)
     }
 
     /// The name of a transaction that locks now for the first time.

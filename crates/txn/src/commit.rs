@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use farside_fabric::probe;
+use smallvec::SmallVec;
 
 use crate::object::{HEADER, IN_USE, LOCK, TS};
 use crate::queues::replicas;
@@ -15,19 +16,27 @@ use crate::{INSTALL, Trap, TxnError, VALIDATE, Why, horizon};
 
 /// What goes to every replica for one object: a record, and then the object from `ts` on. Made once: after an
 /// error the same bytes are written again.
+#[derive(Clone, Copy)]
 struct Write {
     entry: usize,
     /// Where in the region the record goes.
     record_at: u64,
-    /// The words of the record, and behind them those of the object.
+    /// Where its words are among those of all: from here the record, from there the object.
+    record: usize,
+    object: usize,
+    end: usize,
+}
+
+/// All that a transaction writes.
+#[derive(Default)]
+struct Writes {
+    writes: SmallVec<[Write; 4]>,
     words: Vec<u64>,
-    /// Words of the record.
-    record_words: usize,
 }
 
 impl Txn {
     /// Commits; the commit time, if anything was written.
-    pub async fn commit(mut self) -> Result<Option<u64>, TxnError> {
+    pub async fn commit(mut self: Box<Self>) -> Result<Option<u64>, TxnError> {
         if self.entries.iter().all(|entry| entry.new.is_none()) {
             return Ok(None);
         }
@@ -122,10 +131,11 @@ impl Txn {
     }
 
     /// Records with their places, and bodies.
-    async fn prepare(&mut self, time: u64, released: &Released) -> Result<Vec<Write>, TxnError> {
+    async fn prepare(&mut self, time: u64, released: &Released) -> Result<Writes, TxnError> {
         let lock = self.lock.ok_or_else(|| TxnError::Refused("nothing is locked".into()))?;
         let objects = self.entries.iter().filter(|entry| entry.new.is_some()).count() as u64;
-        let mut writes = Vec::with_capacity(objects as usize);
+        let mut all = Writes::default();
+        all.words.reserve(objects as usize * 20);
         for at in 0..self.entries.len() {
             if self.entries[at].new.is_none() {
                 continue;
@@ -134,13 +144,14 @@ impl Txn {
             let entry = &self.entries[at];
             let record =
                 Record { id: lock.to_word(), objects, object: entry.target.addr, time };
-            let mut words = Vec::new();
-            record.extend(&entry.version, &mut words);
-            let record_words = words.len();
-            entry.new.as_ref().expect("seen above").extend(time, prev, &mut words);
-            writes.push(Write { entry: at, record_at: prev, words, record_words });
+            let begin = all.words.len();
+            record.extend(&entry.version, &mut all.words);
+            let object = all.words.len();
+            entry.new.as_ref().expect("seen above").extend(time, prev, &mut all.words);
+            let end = all.words.len();
+            all.writes.push(Write { entry: at, record_at: prev, record: begin, object, end });
         }
-        Ok(writes)
+        Ok(all)
     }
 
     /// A place for a record. If there is none, the transaction gives way: whoever reads the snapshot that
@@ -169,15 +180,16 @@ impl Txn {
 
     /// Records and bodies to all replicas at once. After this is posted there is no way back: after an error
     /// the same bytes go to the same places.
-    async fn install(&self, writes: &[Write]) -> Result<(), TxnError> {
+    async fn install(&self, all: &Writes) -> Result<(), TxnError> {
         let agent = &self.agent;
         let queues = Rc::clone(&self.queues);
         for _ in 0..100 {
             let mut round = agent.worker.round().counted(&agent.tally, INSTALL);
-            for write in writes {
+            for write in &all.writes {
                 let entry = &self.entries[write.entry];
                 let addr = entry.target.addr;
-                let (record, object) = write.words.split_at(write.record_words);
+                let record = &all.words[write.record..write.object];
+                let object = &all.words[write.object..write.end];
                 for replica in replicas(self.permit.config(), addr)? {
                     let mut bell = round.to(queues.to(replica.node)?);
                     let at = replica.base + addr.offset();

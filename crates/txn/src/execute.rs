@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use farside_fabric::{Done, Round, Ticket, Word, Words, probe};
+use smallvec::SmallVec;
 
 use crate::agent::Agent;
 use crate::object::{LOCK, TS, Target, Version};
@@ -29,10 +30,13 @@ const MOST_WAITS_OF_OLDER: u32 = 100;
 /// How often somebody peeks at an object that is torn.
 const MOST_PEEKS: u32 = 100;
 
+/// As many as most steps have, in place.
+type Few<T> = SmallVec<[T; 4]>;
+
 /// A step: what is locked, what is read, what is peeked at.
 struct Step {
-    locks: Vec<usize>,
-    reads: Vec<usize>,
+    locks: Few<usize>,
+    reads: Few<usize>,
     peeks: Vec<Target>,
     /// Nothing was seen before it.
     is_first: bool,
@@ -41,7 +45,7 @@ struct Step {
 /// A lock that was asked for: its CASes, the primary's first, and the read behind that.
 struct AskedLock {
     entry: usize,
-    bits: Vec<Ticket<Word>>,
+    bits: SmallVec<[Ticket<Word>; 5]>,
     object: Ticket<Words>,
 }
 
@@ -60,8 +64,8 @@ struct Left {
 
 /// A round of a step.
 struct Posted {
-    locks: Vec<AskedLock>,
-    reads: Vec<Asked>,
+    locks: Few<AskedLock>,
+    reads: Few<Asked>,
     peeks: Vec<Ticket<Words>>,
 }
 
@@ -70,7 +74,7 @@ impl Txn {
     /// cannot go on.
     pub async fn access(&mut self, wants: &[Access]) -> Result<(), TxnError> {
         let is_first = self.snapshot.is_none() && self.lock.is_none();
-        let (mut locks, mut reads, mut peeks) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut locks, mut reads, mut peeks) = (Few::new(), Few::new(), Vec::new());
         for want in wants {
             if want.mode == Mode::Peek {
                 if self.see(want.target).is_none() {
@@ -100,8 +104,8 @@ impl Txn {
     pub(crate) async fn lock_the_rest(&mut self) -> Result<(), TxnError> {
         let is_first = self.snapshot.is_none() && self.lock.is_none();
         let late = |at: &usize| self.entries[*at].new.is_some() && !self.entries[*at].locked;
-        let locks: Vec<usize> = (0..self.entries.len()).filter(late).collect();
-        self.step(Step { locks, reads: Vec::new(), peeks: Vec::new(), is_first }).await
+        let locks: Few<usize> = (0..self.entries.len()).filter(late).collect();
+        self.step(Step { locks, reads: Few::new(), peeks: Vec::new(), is_first }).await
     }
 
     async fn step(&mut self, step: Step) -> Result<(), TxnError> {
@@ -109,7 +113,6 @@ impl Txn {
             return Ok(());
         }
         for tries in 1.. {
-            let start = self.agent.worker.now();
             let tried = self.try_step(&step).await;
             let lost = matches!(tried, Err(TxnError::Conflict(Why::Locked | Why::Older)));
             if !lost || !step.is_first || tries > MOST_TRIES {
@@ -117,9 +120,11 @@ impl Txn {
             }
             // Nothing was seen that would not be seen again: it asks once more, a while later.
             probe!("a transaction asks for locks again");
+            let start = self.agent.worker.now();
             self.start_over(&step).await?;
             let cost = (self.agent.worker.now() - start).as_nanos() as u64;
-            let pause = self.agent.worker.random_below(cost.max(100) << tries.min(4));
+            // A release takes about as long as a try.
+            let pause = self.agent.worker.random_below(cost.max(100) << (tries + 1).min(5));
             self.agent.worker.sleep(Duration::from_nanos(pause)).await;
         }
         Ok(())
@@ -157,18 +162,23 @@ impl Txn {
         }
         let random = self.agent.worker.random() as usize;
         let reading = |entry: &usize| Reading::new(*entry, random.wrapping_add(*entry));
-        let mut readings: Vec<Reading> = step.reads.iter().map(reading).collect();
+        let mut readings: Few<Reading> = step.reads.iter().map(reading).collect();
         let mut left = self.lock_and_read(step, &mut readings).await?;
         if !left.lost.is_empty() && step.is_first {
             return Err(TxnError::Conflict(Why::Locked));
         }
-        self.ask_again(&mut left).await?;
-        self.hold_backups(left.missing).await?;
-        if !step.locks.is_empty() {
-            self.held_at = self.agent.upper();
+        if !left.lost.is_empty() {
+            self.ask_again(&mut left).await?;
         }
-        self.finish_reads(readings).await?;
-        self.finish_peeks(left.torn).await?;
+        if !left.missing.is_empty() {
+            self.hold_backups(left.missing).await?;
+        }
+        if !readings.is_empty() {
+            self.finish_reads(readings.into_vec()).await?;
+        }
+        if !left.torn.is_empty() {
+            self.finish_peeks(left.torn).await?;
+        }
         if left.too_new {
             self.move_snapshot().await?;
         }
@@ -200,8 +210,8 @@ impl Txn {
             let pause = self.agent.worker.random_below(cost.max(100) << tries.min(3));
             self.agent.worker.sleep(Duration::from_nanos(pause)).await;
             let locks = left.lost.drain(..).map(|(at, _)| at).collect();
-            let step = Step { locks, reads: Vec::new(), peeks: Vec::new(), is_first: false };
-            let more = self.lock_and_read(&step, &mut Vec::new()).await?;
+            let step = Step { locks, reads: Few::new(), peeks: Vec::new(), is_first: false };
+            let more = self.lock_and_read(&step, &mut Few::new()).await?;
             left.lost = more.lost;
             left.missing.extend(more.missing);
             left.too_new |= more.too_new;
@@ -239,7 +249,7 @@ impl Txn {
 
     /// Waits for our turns.
     async fn take_turns(&mut self, locks: &[usize]) -> Result<(), TxnError> {
-        let mut ordered: Vec<usize> = locks.to_vec();
+        let mut ordered: Few<usize> = Few::from_slice(locks);
         ordered.sort_unstable_by_key(|entry| self.entries[*entry].target.addr);
         let mut has_others = self.entries.iter().any(|entry| entry.turn.is_some());
         for entry in ordered {
@@ -256,11 +266,11 @@ impl Txn {
     async fn lock_and_read(
         &mut self,
         step: &Step,
-        readings: &mut Vec<Reading>,
+        readings: &mut Few<Reading>,
     ) -> Result<Left, TxnError> {
         let (agent, queues) = (Rc::clone(&self.agent), Rc::clone(&self.queues));
         let mut round = agent.worker.round().counted(&agent.tally, EXECUTE);
-        let mut posted = Posted { locks: Vec::new(), reads: Vec::new(), peeks: Vec::new() };
+        let mut posted = Posted { locks: Few::new(), reads: Few::new(), peeks: Vec::new() };
         for entry in &step.locks {
             posted.locks.push(self.ask(*entry, &mut round, &queues)?);
         }
@@ -313,7 +323,7 @@ impl Txn {
         let word = self.lock.map_or(0, Lock::to_word);
         let target = self.entries[entry].target;
         let replicas = replicas(self.permit.config(), target.addr)?;
-        let (mut bits, mut object) = (Vec::with_capacity(replicas.len()), None);
+        let (mut bits, mut object) = (SmallVec::new(), None);
         for replica in replicas {
             let mut bell = round.to(queues.to(replica.node)?);
             let at = replica.base + target.addr.offset();

@@ -15,6 +15,7 @@
 
 use farside_pool::Addr;
 use farside_pool::alloc::SizeClass;
+use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
 use crate::words::checksum;
@@ -73,14 +74,17 @@ pub struct Version {
     pub prev: u64,
     pub(crate) meta: u64,
     /// Its body; the last word may have bytes that do not count.
-    pub(crate) words: Vec<u64>,
+    pub(crate) words: Words,
 }
+
+/// The words of a body: those of a short one are where the version is.
+pub(crate) type Words = SmallVec<[u64; 6]>;
 
 impl Version {
     /// A body to be written, of some parts one after the other.
     pub(crate) fn of(tag: u32, parts: &[&[u8]]) -> Self {
         let length = parts.iter().map(|part| part.len()).sum::<usize>();
-        let mut words = vec![0u64; length.div_ceil(8)];
+        let mut words = Words::from_elem(0, length.div_ceil(8));
         let mut rest = words.as_mut_bytes();
         for part in parts {
             let (here, behind) = rest.split_at_mut(part.len());
@@ -124,13 +128,13 @@ impl Version {
         }
         let body = body.get(..body_words(meta))?;
         let whole = check == checksum(&[&[ts, prev, meta], body]);
-        whole.then(|| Version { ts, prev, meta, words: body.to_vec() })
+        whole.then(|| Version { ts, prev, meta, words: Words::from_slice(body) })
     }
 
     /// The same without a look at the checksum.
     pub(crate) fn unchecked(words: &[u64]) -> Self {
         let length = body_words(words[2]).min(words.len() - HEAD_WORDS);
-        let body = words[HEAD_WORDS..HEAD_WORDS + length].to_vec();
+        let body = Words::from_slice(&words[HEAD_WORDS..HEAD_WORDS + length]);
         let meta = words[2] & !LENGTH | (words[2] & LENGTH).min(length as u64 * 8);
         Version { ts: words[0], prev: words[1], meta, words: body }
     }

@@ -12,7 +12,7 @@
 
 use farside_pool::Addr;
 
-use crate::object::{Version, body_words};
+use crate::object::{Version, Words, body_words};
 use crate::words::checksum;
 
 const HEAD_WORDS: usize = 8;
@@ -49,7 +49,7 @@ impl Record {
         let body = body.get(..body_words(meta))?;
         let whole = check == checksum(&[&head[..HEAD_WORDS - 1], body]);
         let record = Record { id, objects, object: Addr::from_word(object), time };
-        whole.then(|| (record, Version { ts, prev, meta, words: body.to_vec() }))
+        whole.then(|| (record, Version { ts, prev, meta, words: Words::from_slice(body) }))
     }
 }
 

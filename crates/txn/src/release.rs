@@ -1,9 +1,12 @@
 //! Release: locks are given back, and with them what nobody needs any more.
 
+use std::future::Future;
 use std::rc::Rc;
+use std::task::{Context, Waker};
 
 use farside_fabric::probe;
 use farside_pool::{Addr, Config, Permit, Replica};
+use smallvec::SmallVec;
 
 use crate::agent::Agent;
 use crate::object::LOCK;
@@ -19,9 +22,9 @@ pub(crate) struct Release {
     agent: Rc<Agent>,
     queues: Rc<Queues>,
     word: u64,
-    places: Vec<(Replica, u64)>,
+    places: SmallVec<[(Replica, u64); 9]>,
     /// Handed over when the locks are free.
-    pub(crate) turns: Vec<Turn>,
+    pub(crate) turns: SmallVec<[Turn; 3]>,
     /// Places that were allocated and not used.
     pub(crate) unused: Vec<Addr>,
     /// Bodies that were written for nothing.
@@ -40,8 +43,8 @@ impl Release {
             agent: Rc::clone(&txn.agent),
             queues: Rc::clone(&txn.queues),
             word: txn.lock.map_or(0, Lock::to_word),
-            places: Vec::new(),
-            turns: Vec::new(),
+            places: SmallVec::new(),
+            turns: SmallVec::new(),
             unused: Vec::new(),
             blobs: Vec::new(),
             doomed: Vec::new(),
@@ -76,7 +79,12 @@ impl Release {
     /// Gives them back while others go on.
     pub(crate) fn detach(self) {
         let agent = Rc::clone(&self.agent);
-        agent.beside(async move { _ = self.run().await });
+        let mut run = Box::pin(self.run());
+        // Where verbs take effect at once, that is all.
+        let mut now = Context::from_waker(Waker::noop());
+        if run.as_mut().poll(&mut now).is_pending() {
+            agent.beside(async move { _ = run.await });
+        }
     }
 
     /// Gives them back: each only if it is still ours. Again after an error, in new queues.

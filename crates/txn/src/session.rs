@@ -73,8 +73,9 @@ struct Threads {
     next: u16,
 }
 
-/// What a thread notes.
+/// What a thread notes, in lines of its own: it does so in every transaction.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Noted {
     /// The oldest snapshot that it reads.
     pub(crate) oldest: AtomicU64,

@@ -9,7 +9,7 @@
 //! the oldest some day: nobody starves.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,14 +18,31 @@ use farside_pool::Addr;
 
 const SHARDS: usize = 64;
 
-/// Who waits for each object, the first first: their numbers and ages.
-type Shard = HashMap<Addr, VecDeque<(u64, u64)>>;
+/// Who waits for each object, the first first: their ages. A transaction waits for one at a time.
+type Shard = HashMap<Addr, VecDeque<u64>, BuildHasherDefault<AddrHasher>>;
+
+/// Addresses are spread well enough.
+#[derive(Default)]
+struct AddrHasher(u64);
+
+impl Hasher for AddrHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(20);
+    }
+}
 
 /// Who is waiting for what, in a process.
 #[derive(Debug)]
 pub(crate) struct Turns {
     shards: [Mutex<Shard>; SHARDS],
-    next: AtomicU64,
 }
 
 /// A turn, until it is dropped.
@@ -33,7 +50,7 @@ pub(crate) struct Turns {
 pub(crate) struct Turn {
     turns: Arc<Turns>,
     addr: Addr,
-    number: u64,
+    age: u64,
 }
 
 /// How long anybody waits: longer than whoever is before it may take.
@@ -43,12 +60,7 @@ impl Turns {
     /// For a process.
     pub(crate) fn new() -> Arc<Self> {
         let shards = std::array::from_fn(|_| Mutex::default());
-        Arc::new(Turns { shards, next: AtomicU64::new(1) })
-    }
-
-    /// The age of a transaction that begins: the lower, the older.
-    pub(crate) fn age(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed)
+        Arc::new(Turns { shards })
     }
 
     fn shard(&self, addr: Addr) -> MutexGuard<'_, Shard> {
@@ -65,21 +77,21 @@ impl Turns {
         age: u64,
         has_others: bool,
     ) -> Option<Turn> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
         {
             let mut shard = self.shard(addr);
             let waiting = shard.entry(addr).or_default();
-            if has_others && waiting.iter().any(|(_, before)| *before < age) {
+            if has_others && waiting.iter().any(|before| *before < age) {
                 probe!("a transaction gives way to an older one");
                 return None;
             }
-            waiting.push_back((number, age));
+            waiting.push_back(age);
+            if waiting.len() == 1 {
+                drop(shard);
+                return Some(Turn { turns: Arc::clone(self), addr, age });
+            }
         }
         // From here on the place in the queue is given up when this is dropped.
-        let turn = Turn { turns: Arc::clone(self), addr, number };
-        if turn.has_come() {
-            return Some(turn);
-        }
+        let turn = Turn { turns: Arc::clone(self), addr, age };
         probe!("a transaction waits for its turn");
         let start = worker.now();
         for tries in 0u32.. {
@@ -100,7 +112,7 @@ impl Turn {
     fn has_come(&self) -> bool {
         let shard = self.turns.shard(self.addr);
         let first = shard.get(&self.addr).and_then(VecDeque::front);
-        first.is_some_and(|(number, _)| *number == self.number)
+        first == Some(&self.age)
     }
 }
 
@@ -108,8 +120,9 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let mut shard = self.turns.shard(self.addr);
         if let Some(waiting) = shard.get_mut(&self.addr) {
-            waiting.retain(|(number, _)| *number != self.number);
-            if waiting.is_empty() {
+            if waiting.len() > 1 {
+                waiting.retain(|age| *age != self.age);
+            } else {
                 shard.remove(&self.addr);
             }
         }

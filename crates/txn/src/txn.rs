@@ -96,11 +96,9 @@ pub struct Txn {
     pub(crate) snapshot: Option<u64>,
     /// Its name, once it has locked something.
     pub(crate) lock: Option<Lock>,
-    /// When it was seen last that all its locks are held.
-    pub(crate) held_at: u64,
     pub(crate) entries: Vec<Entry>,
     /// Where objects are among the entries, once there are many.
-    index: HashMap<Addr, u32>,
+    index: Option<HashMap<Addr, u32>>,
     /// What was only peeked at.
     pub(crate) peeked: Vec<(Addr, Version)>,
     pub(crate) blobs: Vec<NewBlob>,
@@ -123,9 +121,9 @@ pub(crate) enum Doomed {
 const FEW: usize = 16;
 
 impl Txn {
-    pub(crate) fn new(agent: Rc<Agent>, permit: Permit, age: u64) -> Self {
+    pub(crate) fn new(agent: Rc<Agent>, permit: Permit, age: u64) -> Box<Self> {
         let (queues, floor) = (agent.queues(), agent.enter_floor());
-        Txn {
+        Box::new(Txn {
             agent,
             permit: Rc::new(permit),
             queues,
@@ -133,14 +131,13 @@ impl Txn {
             floor,
             snapshot: None,
             lock: None,
-            held_at: 0,
-            entries: Vec::new(),
-            index: HashMap::new(),
+            entries: Vec::with_capacity(4),
+            index: None,
             peeked: Vec::new(),
             blobs: Vec::new(),
             trips: None,
             doomed: Vec::new(),
-        }
+        })
     }
 
     /// Counts the round trips that this waits for from now on.
@@ -160,10 +157,10 @@ impl Txn {
         &self.agent
     }
 
-    /// The time as of which it reads: its snapshot, or where it has only locked, a time at which it had all
-    /// its locks. `None` if it has read nothing.
+    /// The time as of which it reads: its snapshot, or where it has only locked, now, when it has all its
+    /// locks. `None` if it has read nothing.
     pub fn read_time(&self) -> Option<u64> {
-        self.snapshot.or((self.held_at > 0).then_some(self.held_at))
+        self.snapshot.or_else(|| self.lock.map(|_| self.agent.upper()))
     }
 
     /// Its age: one that begins again keeps it, so that its turn comes some day.
@@ -186,7 +183,7 @@ impl Txn {
         if self.entries.len() <= FEW {
             return self.entries.iter().position(|entry| entry.target.addr == addr);
         }
-        self.index.get(&addr).map(|at| *at as usize)
+        self.index.as_ref()?.get(&addr).map(|at| *at as usize)
     }
 
     /// The entry of an object, new if there was none.
@@ -198,9 +195,9 @@ impl Txn {
         self.entries.push(Entry::new(target));
         if at == FEW {
             let all = self.entries.iter().zip(0..).map(|(entry, at)| (entry.target.addr, at));
-            self.index = all.collect();
-        } else if at > FEW {
-            self.index.insert(target.addr, at as u32);
+            self.index = Some(all.collect());
+        } else if let Some(index) = self.index.as_mut().filter(|_| at > FEW) {
+            index.insert(target.addr, at as u32);
         }
         at
     }
@@ -255,7 +252,7 @@ impl Txn {
     pub fn forget_reads(&mut self) {
         if self.lock.is_none() && self.entries.iter().all(|entry| entry.new.is_none()) {
             self.entries.clear();
-            self.index.clear();
+            self.index = None;
             self.peeked.clear();
         }
     }
@@ -297,7 +294,7 @@ impl Txn {
     }
 
     /// Ends it without a trace.
-    pub async fn abort(mut self) {
+    pub async fn abort(mut self: Box<Self>) {
         if let Some(release) = self.take_locks(false) {
             release.run().await;
         }
@@ -306,7 +303,7 @@ impl Txn {
     /// All locks that were posted, and all places that were not used, to be given back; `None` if there are none.
     pub(crate) fn take_locks(&mut self, committed: bool) -> Option<Release> {
         let mut release = Release::new(self);
-        let mut turns = Vec::new();
+        let mut turns = smallvec::SmallVec::new();
         for entry in &mut self.entries {
             turns.extend(entry.turn.take());
             if std::mem::take(&mut entry.posted) {

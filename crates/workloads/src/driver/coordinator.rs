@@ -72,6 +72,8 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
             if !shared.control.next(&shared.plan) {
                 return Ok(());
             }
+            // Others have their turn, however fast the store is.
+            self.worker.yield_now().await;
             if let Err(broken) = self.transact(&mut session, arrival).await {
                 // Nobody goes on when one cannot.
                 shared.control.stop.store(true, Ordering::Relaxed);
