@@ -34,21 +34,31 @@ fn lines(path: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("a JSON object a line")).collect()
 }
 
+/// Small enough for a short run.
+fn size(workload: &str) -> &'static [&'static str] {
+    match workload {
+        "kvs" => &["--keys", "5000"],
+        "smallbank" => &["--accounts", "2000"],
+        "tatp" => &["--subscribers", "500"],
+        _ => &[],
+    }
+}
+
 const WORKLOADS: [&str; 6] = ["kvs", "smallbank", "tatp", "list-append", "counter", "transfer"];
 
 /// What `bench` says is what its history says, counted by somebody else.
 #[test]
 fn the_numbers_of_a_run_are_those_of_its_history() {
-    for workload in WORKLOADS {
-        let history = Scratch::new(workload);
-        let args =
-            ["bench", workload, "--protocol", "reference", "--txns", "5000", "--threads", "2"];
+    let both = ["reference", "farside"];
+    for (workload, protocol) in WORKLOADS.iter().flat_map(|w| both.map(|protocol| (*w, protocol))) {
+        let history = Scratch::new(&format!("{workload}-{protocol}"));
+        let args = ["bench", workload, "--protocol", protocol, "--txns", "5000", "--threads", "2"];
         let more = ["--coordinators", "4", "--json", "--history", history.path()];
-        let report = json(&farside(&[&args[..], &more].concat()));
-        assert_eq!(
-            (&report["workload"], &report["protocol"]),
-            (&workload.into(), &"reference".into())
-        );
+        let report = json(&farside(&[&args[..], &more, size(workload)].concat()));
+        assert_eq!((&report["workload"], &report["protocol"]), (&workload.into(), &protocol.into()));
+        // One round trip to look, and for those who write more.
+        let trips = report["per_txn"]["round_trips"].as_f64().unwrap();
+        assert_eq!(trips >= 1.0, protocol == "farside", "{workload}: {trips}");
         assert_eq!(report["invariants"], "ok");
         let attempts = lines(&history.0);
         let mut outcomes: BTreeMap<&str, u64> = BTreeMap::new();
@@ -90,7 +100,7 @@ fn a_simulated_run_repeats_exactly() {
             let history = Scratch::new(&format!("sim-{workload}-{seed}"));
             let args = ["bench", workload, "--fabric", "sim:connectx-5", "--txns", "2000"];
             let more = ["--threads", "3", "--seed", seed, "--json", "--history", history.path()];
-            let report = json(&farside(&[&args[..], &more].concat()));
+            let report = json(&farside(&[&args[..], &more, size(workload)].concat()));
             assert_eq!(report["simulated"], true);
             (report, std::fs::read(&history.0).unwrap())
         };
@@ -165,11 +175,15 @@ fn options_that_do_not_fit_are_refused() {
     refuses(&["bench", "kvs", "--keys", "3", "--objects", "4"], "no more than there are keys");
     refuses(&["bench", "kvs", "--value-size", "4"], "8 to 1048576");
     refuses(&["bench", "tatp", "--subscribers", "0"], "at least 1");
-    refuses(&["bench", "smallbank", "--fabric", "tcp"], "expected local or sim:PROFILE");
+    let oracle = ["bench", "smallbank", "--protocol", "reference"];
+    refuses(&[&oracle[..], &["--fabric", "tcp"]].concat(), "expected local or sim:PROFILE");
+    refuses(&["bench", "smallbank", "--nodes", "2"], "3 replicas need as many nodes");
+    refuses(&["bench", "smallbank", "--level", "snapshot"], "expected strict");
     refuses(&["bench", "smallbank", "--protocol", "magic"], "reference");
     refuses(&["bench", "smallbank", "--history", "/nowhere/at/all"], "--history /nowhere/at/all");
     refuses(&["bench", "smallbank", "--rate", "0"], "transactions per second");
-    refuses(&["sim", "--workload", "smallbank", "--faults", "tear"], "no verbs");
+    let sim = ["sim", "--workload", "smallbank", "--protocol", "reference"];
+    refuses(&[&sim[..], &["--faults", "tear"]].concat(), "no verbs");
 }
 
 /// Ctrl-C ends a run, and what it has found until then is told.

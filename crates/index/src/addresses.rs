@@ -18,9 +18,11 @@ struct Hint {
 /// A hint that was forgotten: what is behind it is still looked at.
 const FORGOTTEN: u64 = 2;
 
-/// A table of hints, with open addressing: a hint is among a few places from where it should be.
-#[derive(Debug)]
-pub(crate) struct Addresses {
+/// Where rows were seen, for threads that come later: hints, which may be stale.
+///
+/// A table with open addressing: a hint is among a few places from where it should be.
+#[derive(Clone, Debug)]
+pub struct Addresses {
     hints: Vec<Hint>,
     /// Places that were ever used.
     used: usize,

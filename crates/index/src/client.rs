@@ -25,6 +25,16 @@ impl Client {
         Rc::new(Client { agent, addresses, directory })
     }
 
+    /// What this thread remembers, for another one.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses.borrow().clone()
+    }
+
+    /// Remembers what another thread does, and nothing else.
+    pub fn remember(&self, addresses: Addresses) {
+        *self.addresses.borrow_mut() = addresses;
+    }
+
     /// The thread's part in the session.
     pub fn agent(&self) -> &Rc<Agent> {
         &self.agent

@@ -38,6 +38,7 @@ mod table;
 mod tag;
 mod tx;
 
+pub use addresses::Addresses;
 pub use catalog::TableOptions;
 pub use client::Client;
 pub use error::Error;

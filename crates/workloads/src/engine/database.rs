@@ -44,6 +44,7 @@ impl Engine for DatabaseEngine {
     async fn join(&self, worker: &Worker) -> Result<(), Failure> {
         let connection = self.db.attach(worker).await;
         let connection = connection.map_err(|error| Failure::Broken(error.to_string()))?;
+        self.tables.warm(connection.client());
         JOINED.with_borrow_mut(|joined| joined.push((worker.clone(), connection)));
         Ok(())
     }

@@ -128,7 +128,9 @@ impl SimTables {
         };
         let agent = worker.block_on(Agent::join(worker, parts)).expect("the nodes are up");
         agent.set_trap(*trap);
-        threads.borrow_mut().push((worker.clone(), Client::new(agent)));
+        let client = Client::new(agent);
+        self.0.tables.warm(&client);
+        threads.borrow_mut().push((worker.clone(), client));
     }
 
     /// What a thread works with.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use farside_fabric::Counts;
-use farside_index::{Client, Error, Table as IndexTable, TableOptions, Tx, Want as IndexWant};
+use farside_index::{Addresses, Client, Error, Table as IndexTable, TableOptions, Tx, Want as IndexWant};
 use farside_txn::TxnError;
 
 use crate::history::UNTOLD;
@@ -23,6 +23,8 @@ struct Known {
     tables: BTreeMap<u16, IndexTable>,
     /// What was committed until then was loaded: it has no writer in a history.
     loaded_until: u64,
+    /// Where the rows are, as far as whoever loaded them knows.
+    addresses: Option<Addresses>,
 }
 
 /// Rows that are loaded in one transaction.
@@ -84,6 +86,7 @@ impl Tables {
                 }
             }
             if loading.is_empty() {
+                self.known().addresses = Some(client.addresses());
                 client.agent().quiesce().await;
                 return Ok(());
             }
@@ -96,9 +99,19 @@ impl Tables {
         }
     }
 
+    /// A thread learns what whoever loaded the tables knows.
+    pub fn warm(&self, client: &Rc<Client>) {
+        if let Some(addresses) = &self.known().addresses {
+            client.remember(addresses.clone());
+        }
+    }
+
     /// A coordinator's session.
     pub fn session(&self, client: &Rc<Client>) -> TableSession {
-        let (known, trips) = (self.known().clone(), Rc::default());
+        let known = self.known();
+        let (tables, loaded_until) = (known.tables.clone(), known.loaded_until);
+        let known = Known { tables, loaded_until, addresses: None };
+        let trips = Rc::default();
         TableSession { client: Rc::clone(client), known, trips, age: Cell::new(None) }
     }
 }

@@ -1,0 +1,94 @@
+//! A database from the command line: real processes, a shared file, memory nodes over TCP.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+
+use common::{farside, json, refuses};
+
+struct Node(Child);
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start_node() -> (Node, String) {
+    let mut node = Command::new(env!("CARGO_BIN_EXE_farside"))
+        .args(["node", "--listen", "127.0.0.1:0", "--memory", "32MiB"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(node.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    let address = said.trim().strip_prefix("listening on ").expect("it listens").to_owned();
+    (Node(node), address)
+}
+
+/// What one process writes another reads, and what it deletes is gone.
+fn is_a_database(url: &str) {
+    let run = |args: &[&str]| farside(&[args, &["--connect", url]].concat());
+    assert_eq!(json(&run(&["tables", "--json"])), serde_json::json!({ "tables": [] }));
+    assert!(run(&["put", "people", "ada", "lovelace"]).status.success());
+    assert!(run(&["put", "people", "alan", "turing"]).status.success());
+    assert_eq!(run(&["get", "people", "ada"]).stdout, b"lovelace");
+    assert!(run(&["put", "people", "ada", "byron"]).status.success());
+    assert_eq!(run(&["get", "people", "ada"]).stdout, b"byron");
+    assert_eq!(run(&["tables"]).stdout, b"people\n");
+    assert!(run(&["delete", "people", "ada"]).status.success());
+    let gone = run(&["get", "people", "ada"]);
+    assert_eq!((gone.status.code(), &gone.stdout[..]), (Some(1), &b""[..]));
+    assert_eq!(run(&["delete", "people", "ada"]).status.code(), Some(1));
+    // A large value, through stdin.
+    let value: Vec<u8> = (0..1_000_000u32).map(|n| (n % 251) as u8).collect();
+    let mut put = Command::new(env!("CARGO_BIN_EXE_farside"))
+        .args(["put", "people", "large", "--connect", url])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    put.stdin.take().unwrap().write_all(&value).unwrap();
+    assert!(put.wait().unwrap().success());
+    assert_eq!(run(&["get", "people", "large"]).stdout, value);
+    let absent = run(&["get", "nothing", "ada"]);
+    assert_eq!(absent.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&absent.stderr).contains("there is no table 'nothing'"));
+}
+
+#[test]
+fn processes_share_a_file() {
+    let path = std::env::temp_dir().join(format!("farside-data-{}", std::process::id()));
+    let url = format!("file:{}?memory=64MiB", path.display());
+    is_a_database(&url);
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn processes_share_memory_nodes_over_tcp() {
+    let nodes: Vec<_> = (0..3).map(|_| start_node()).collect();
+    let addresses: Vec<&str> = nodes.iter().map(|(_, address)| address.as_str()).collect();
+    is_a_database(&format!("tcp:{}", addresses.join(",")));
+}
+
+#[test]
+fn wrong_urls_and_nodes_that_are_not_there_are_told() {
+    refuses(&["tables", "--connect", "http://example"], "expected mem:, file:PATH");
+    refuses(&["tables", "--connect", "tcp:127.0.0.1:1"], "cannot open 'tcp:127.0.0.1:1'");
+    refuses(&["tables", "--connect", "file:/nowhere/at/all"], "cannot open 'file:/nowhere/at/all'");
+    refuses(&["tables", "--connect", "file:/etc/passwd"], "not a Farside segment");
+    refuses(&["get", "t", "k", "--connect", "mem:?copies=7"], "expected copies=1 to 5");
+    let long = "k".repeat(1025);
+    refuses(&["put", "t", &long, "v", "--connect", "mem:"], "a key of 1025 bytes");
+}
+
+#[test]
+fn the_demo_counts_the_money() {
+    let output = farside(&["demo", "--seconds", "1"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("all accounts together: 1000000"), "{said}");
+    assert!(said.contains("the sum was right every time"), "{said}");
+}
