@@ -232,6 +232,11 @@ impl Txn {
     /// as good as the old one; nobody has seen what is newer so far.
     async fn move_snapshot(&mut self) -> Result<(), TxnError> {
         let Some(old) = self.snapshot.take() else { return Ok(()) };
+        // What does not count is not looked at again: it is of the old snapshot, and proves nothing in the new one.
+        for entry in self.entries.iter_mut().filter(|entry| !entry.locked && !entry.counts) {
+            entry.version = Version { ts: UNSEEN, ..Version::default() };
+            entry.counts = true;
+        }
         if self.has_read_only() {
             let entered = self.agent.enter().await;
             self.agent.leave(old);

@@ -49,6 +49,18 @@ fn histories_are_strictly_serializable_and_opaque() {
     }
 }
 
+/// Seeds that went wrong, with the shapes of `farside sim`: list-append 734, where a transaction had read a bucket on
+/// its way to a row, moved on to a newer snapshot, and took the old bucket for a proof that another key was not
+/// there.
+#[test]
+fn seeds_that_went_wrong_do_not_any_more() {
+    for (kind, seed) in [(Kind::ListAppend, 734)] {
+        let trial = Trial { txns: 500, ..trial(seed, 3, None) };
+        let outcome = kind.visit(&kind.simulated(), trial).unwrap().unwrap();
+        assert_eq!(outcome.report.verdict, "strict-serializable", "{} seed {seed}", kind.name());
+    }
+}
+
 /// So small that many transactions meet.
 fn tight(kind: Kind) -> Shape {
     let mut shape = kind.small();
