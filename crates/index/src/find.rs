@@ -6,12 +6,12 @@
 
 use farside_fabric::probe;
 use farside_pool::alloc::SizeClass;
-use farside_txn::{Access, Mode, Target, TxnError, Why};
+use farside_txn::{Access, Mode, Target, Trap, TxnError, Version, Why};
 
 use crate::bucket::{Bucket, CLASS_BYTES};
 use crate::node::{self, Child, Node};
 use crate::tag::{self, Kind};
-use crate::tx::{Intent, State, Tx};
+use crate::tx::{Intent, Place, State, Tx};
 use crate::Error;
 
 /// A key that is looked for.
@@ -155,7 +155,7 @@ impl Tx {
         let place = &self.places[search.place];
         let (table, hash) = (place.table, place.hash);
         let version = self.txn.see(row).ok_or_else(unseen)?;
-        if tag::value_of(version, table.id, &place.key).is_some() {
+        if self.is_row_of(version, place) {
             return self.found(search, row, named);
         }
         match named {
@@ -248,7 +248,17 @@ impl Tx {
         place.row = None;
         place.state = State::Absent;
         place.proof = Some(proof);
-        self.txn.need(proof);
+        match self.txn.agent().has(Trap::AbsenceUnproved) {
+            true => self.txn.disregard(proof),
+            false => self.txn.need(proof),
+        }
+    }
+
+    /// Whether a version is the row of a key. Addresses are hints: another key may be there by now.
+    fn is_row_of(&self, version: &Version, place: &Place) -> bool {
+        let (table, trusting) = (place.table.id, self.txn.agent().has(Trap::StaleAddress));
+        tag::value_of(version, table, &place.key).is_some()
+            || trusting && tag::split_row(version, table).is_some()
     }
 
     fn at_node(&mut self, search: &mut Search, at: Target, level: u32) -> Result<bool, Error> {

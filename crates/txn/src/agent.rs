@@ -172,8 +172,9 @@ impl Agent {
         self.trap.set(trap);
     }
 
+    /// Whether a rule is left out.
     #[inline]
-    pub(crate) fn has(&self, trap: Trap) -> bool {
+    pub fn has(&self, trap: Trap) -> bool {
         cfg!(feature = "traps") && self.trap.get() == Some(trap)
     }
 

@@ -30,11 +30,15 @@ pub enum Trap {
     EarlyReuse,
     /// Checksums are not looked at.
     TornIsFine,
+    /// A key that was not there is not looked for again before a commit.
+    AbsenceUnproved,
+    /// A row is taken for that of a key because it was at that address once.
+    StaleAddress,
 }
 
 impl Trap {
     /// All of them.
-    pub const ALL: [Trap; 13] = [
+    pub const ALL: [Trap; 15] = [
         Trap::ValidationIgnoresLocks,
         Trap::TimeBeforeAllBits,
         Trap::TimeOfTheLock,
@@ -48,5 +52,7 @@ impl Trap {
         Trap::NoUncertaintyWait,
         Trap::EarlyReuse,
         Trap::TornIsFine,
+        Trap::AbsenceUnproved,
+        Trap::StaleAddress,
     ];
 }
