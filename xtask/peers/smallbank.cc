@@ -1,7 +1,7 @@
 // SmallBank on LMDB (MDB_NOSYNC) and on RocksDB's OptimisticTransactionDB (no write-ahead log), in one process:
 // the mix, the sizes, the skew and the rows of `farside bench smallbank`.
 //
-// usage: smallbank lmdb|rocksdb DIR ACCOUNTS THREADS SECONDS; prints transactions per second.
+// usage: smallbank lmdb|lmdb-writemap|rocksdb DIR ACCOUNTS THREADS SECONDS; prints transactions per second.
 
 #include <lmdb.h>
 #include <rocksdb/db.h>
@@ -158,7 +158,7 @@ static void rocksdb_thread(rocksdb::OptimisticTransactionDB* db, uint64_t seed) 
 }
 
 int main(int argc, char** argv) {
-  if (argc != 6) die("usage", "smallbank lmdb|rocksdb DIR ACCOUNTS THREADS SECONDS");
+  if (argc != 6) die("usage", "smallbank lmdb|lmdb-writemap|rocksdb DIR ACCOUNTS THREADS SECONDS");
   std::string store = argv[1], dir = argv[2];
   accounts = std::strtoull(argv[3], nullptr, 10);
   unsigned threads = std::atoi(argv[4]);
@@ -172,11 +172,11 @@ int main(int argc, char** argv) {
     std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     std::printf("%.0f\n", committed / took.count());
   };
-  if (store == "lmdb") {
+  if (store == "lmdb" || store == "lmdb-writemap") {
     MDB_env* env; MDB_dbi dbi; MDB_txn* txn;
     mdb_env_create(&env);
     mdb_env_set_mapsize(env, 4ull << 30);
-    if (int e = mdb_env_open(env, dir.c_str(), MDB_NOSYNC | MDB_WRITEMAP | MDB_NOMETASYNC, 0600)) die("lmdb open", mdb_strerror(e));
+    if (int e = mdb_env_open(env, dir.c_str(), MDB_NOSYNC | (store == "lmdb" ? 0 : MDB_WRITEMAP), 0600)) die("lmdb open", mdb_strerror(e));
     mdb_txn_begin(env, nullptr, 0, &txn);
     if (int e = mdb_dbi_open(txn, nullptr, 0, &dbi)) die("lmdb dbi", mdb_strerror(e));
     for (char table : {'c', 's'})
@@ -208,6 +208,6 @@ int main(int argc, char** argv) {
     measure();
     delete db;
   } else {
-    die("store", "expected lmdb or rocksdb");
+    die("store", "expected lmdb, lmdb-writemap or rocksdb");
   }
 }

@@ -2,6 +2,7 @@
 
 mod cost;
 mod determinism;
+mod embedded_peers;
 mod initramfs;
 mod peers;
 mod rdma;
@@ -10,6 +11,7 @@ mod setup;
 mod shell;
 mod tcp_peers;
 mod test;
+mod txn_cost;
 mod ucx;
 
 use std::process::ExitCode;
@@ -36,6 +38,16 @@ const CHORES: &[Chore] = &[
     ("rdma-test", "run the RDMA tests on soft-RoCE in a virtual machine (needs QEMU)", rdma::run),
     ("compare-ucx", "measure READ and CAS over shm beside UCX's (needs ucx-utils)", ucx::run),
     ("compare-tcp", "measure verbs over tcp beside UCX's and a bare ping-pong", tcp_peers::run),
+    (
+        "compare-embedded",
+        "measure SmallBank beside LMDB and RocksDB (needs their -dev packages)",
+        embedded_peers::run,
+    ),
+    (
+        "txn-cost",
+        "count the instructions of SmallBank transactions (needs valgrind)",
+        txn_cost::run,
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -43,7 +55,7 @@ fn main() -> ExitCode {
     let Some((_, _, chore)) = CHORES.iter().find(|(name, ..)| Some(*name) == asked.as_deref())
     else {
         eprintln!("usage: cargo xtask CHORE");
-        CHORES.iter().for_each(|(name, what, _)| eprintln!("  {name:<12} {what}"));
+        CHORES.iter().for_each(|(name, what, _)| eprintln!("  {name:<16} {what}"));
         return ExitCode::from(2);
     };
     match chore() {

@@ -64,7 +64,9 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
         if transfers.wrong == 0 { "the sum was right every time" } else { "THE SUM WAS WRONG" }
     );
     say!("all accounts together: {total}, as in the beginning: {expected}");
-    say!("what was seen: one-sided reads, writes and compare-and-swaps alone made these transactions");
+    say!(
+        "what was seen: one-sided reads, writes and compare-and-swaps alone made these transactions"
+    );
     drop(connection);
     drop(db);
     drop(nodes);

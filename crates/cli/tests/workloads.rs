@@ -55,7 +55,10 @@ fn the_numbers_of_a_run_are_those_of_its_history() {
         let args = ["bench", workload, "--protocol", protocol, "--txns", "5000", "--threads", "2"];
         let more = ["--coordinators", "4", "--json", "--history", history.path()];
         let report = json(&farside(&[&args[..], &more, size(workload)].concat()));
-        assert_eq!((&report["workload"], &report["protocol"]), (&workload.into(), &protocol.into()));
+        assert_eq!(
+            (&report["workload"], &report["protocol"]),
+            (&workload.into(), &protocol.into())
+        );
         // One round trip to look, and for those who write more.
         let trips = report["per_txn"]["round_trips"].as_f64().unwrap();
         assert_eq!(trips >= 1.0, protocol == "farside", "{workload}: {trips}");

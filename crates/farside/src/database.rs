@@ -168,12 +168,7 @@ impl Database {
 }
 
 /// Keeps a database open: tells others what is read here, and looks after what this process has.
-fn keep(
-    url: &Url,
-    network: &tcp::Options,
-    answer: &Sender<Result<Opened>>,
-    stop: &AtomicBool,
-) {
+fn keep(url: &Url, network: &tcp::Options, answer: &Sender<Result<Opened>>, stop: &AtomicBool) {
     let worker = Worker::patient(1);
     worker.block_on(async {
         let opened = match url.place {

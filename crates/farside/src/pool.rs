@@ -36,8 +36,12 @@ pub(crate) async fn open(worker: &Worker, url: &Url, network: &tcp::Options) -> 
     let client = fresh_id()?;
     let timeout = 4 * Duration::from_nanos(config.lease_ns);
     let fabric = Fabric::Net { client, options: network.clone(), timeout };
-    let means =
-        Means { worker: worker.clone(), client, store: Rc::clone(&store), connect: fabric.connect() };
+    let means = Means {
+        worker: worker.clone(),
+        client,
+        store: Rc::clone(&store),
+        connect: fabric.connect(),
+    };
     let joined = Member::join(means).await.map_err(|error| Error::NodeLost(error.to_string()));
     let member = joined?;
     let view = member.view();

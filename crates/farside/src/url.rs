@@ -59,12 +59,16 @@ impl Url {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let known = match name {
-                "copies" => value.parse().ok().filter(|copies| (1..=5).contains(copies)).map(|copies| {
-                    parsed.copies = Some(copies);
-                }),
-                "nodes" => value.parse().ok().filter(|nodes| (1..=64).contains(nodes)).map(|nodes| {
-                    parsed.nodes = Some(nodes);
-                }),
+                "copies" => {
+                    value.parse().ok().filter(|copies| (1..=5).contains(copies)).map(|copies| {
+                        parsed.copies = Some(copies);
+                    })
+                }
+                "nodes" => {
+                    value.parse().ok().filter(|nodes| (1..=64).contains(nodes)).map(|nodes| {
+                        parsed.nodes = Some(nodes);
+                    })
+                }
                 "memory" => bytes(value).map(|memory| parsed.memory = Some(memory)),
                 _ => None,
             };
@@ -85,7 +89,8 @@ fn is_address(address: &str) -> bool {
 
 /// A size: a number, with KiB, MiB or GiB behind it or not.
 fn bytes(text: &str) -> Option<u64> {
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let (number, unit) =
+        text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let shift = match unit {
         "" | "B" => 0,
         "KiB" => 10,
@@ -110,7 +115,9 @@ mod tests {
         assert_eq!(parsed.place, Place::Nodes(vec!["rdma:a:1".into()]));
         let files = Place::Files(vec!["/tmp/x".into(), "y".into()]);
         assert_eq!(Url::parse("file:/tmp/x,y").unwrap().place, files);
-        for wrong in ["", "mem", "mem:x", "file:", "tcp:", "tcp:a", "tcp:a:0", "http://x", "sim:cxl"] {
+        for wrong in
+            ["", "mem", "mem:x", "file:", "tcp:", "tcp:a", "tcp:a:0", "http://x", "sim:cxl"]
+        {
             assert!(Url::parse(wrong).is_err(), "{wrong}");
         }
         for wrong in ["mem:?copies=0", "mem:?copies=9", "mem:?memory=1TB", "mem:?colour=red"] {

@@ -32,7 +32,7 @@ struct Step {
 fn key(number: u16) -> Vec<u8> {
     let mut key = number.to_be_bytes().to_vec();
     key.resize(2 + usize::from(number) * 7 % 40, 7);
-    if number % 97 == 0 {
+    if number.is_multiple_of(97) {
         key.resize(farside::MAX_KEY_BYTES, 9);
     }
     key
@@ -146,7 +146,8 @@ fn free_bytes(db: &Blocking) -> u64 {
 #[test]
 fn a_table_does_what_a_map_does_and_memory_returns() {
     let cases = std::env::var("FARSIDE_CASES").ok().and_then(|cases| cases.parse().ok());
-    let config = Config { cases: cases.unwrap_or(40), failure_persistence: None, ..Config::default() };
+    let config =
+        Config { cases: cases.unwrap_or(40), failure_persistence: None, ..Config::default() };
     let db = Database::open("mem:?copies=2&memory=512MiB").unwrap();
     let db = db.blocking().unwrap();
     let counted = std::cell::Cell::new(0u64);
@@ -157,8 +158,9 @@ fn a_table_does_what_a_map_does_and_memory_returns() {
             let value_bytes = steps.len() as u32 % 3 * 50;
             let table = db.create_table_with("t", TableOptions { value_bytes }).unwrap();
             let model = run(&db, &table, &steps);
-            counted.set(counted.get() + steps.iter().map(|step| step.ops.len() as u64).sum::<u64>());
-            if steps.len() % 2 == 0 {
+            counted
+                .set(counted.get() + steps.iter().map(|step| step.ops.len() as u64).sum::<u64>());
+            if steps.len().is_multiple_of(2) {
                 for key in model.keys() {
                     assert!(db.delete(&table, key).unwrap());
                 }

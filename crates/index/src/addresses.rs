@@ -106,7 +106,8 @@ impl Addresses {
     fn grow(&mut self) {
         let hints = |hint: &&Hint| hint.hash != 0 && hint.hash != FORGOTTEN;
         let live = self.hints.iter().filter(hints).count();
-        let places = if live > self.hints.len() / 4 { self.hints.len() * 2 } else { self.hints.len() };
+        let places =
+            if live > self.hints.len() / 4 { self.hints.len() * 2 } else { self.hints.len() };
         let old = std::mem::replace(&mut self.hints, vec![Hint::default(); places]);
         self.used = 0;
         old.iter().filter(hints).for_each(|hint| self.place(*hint));

@@ -174,7 +174,8 @@ impl Tx {
     async fn peek_children(&mut self, table: &Table, at: Target) -> Result<Vec<Child>, Error> {
         self.txn.access(&[Access { target: at, mode: Mode::Peek }]).await?;
         let version = self.txn.see(at).ok_or_else(damaged)?;
-        let node = tag::is(version, table.id, Kind::Node) || tag::is(version, table.id, Kind::Dropped);
+        let node =
+            tag::is(version, table.id, Kind::Node) || tag::is(version, table.id, Kind::Dropped);
         let words = version.words().first_chunk().filter(|_| node);
         Ok(words.map_or(Vec::new(), |words| Node(*words).children()))
     }
@@ -205,7 +206,8 @@ impl Client {
                 match child {
                     Child::Node(node) => Box::pin(self.purge_node(table, node)).await?,
                     Child::Bucket(bucket) => {
-                        self.again(async |tx| tx.erase_bucket(table, bucket).await.map(drop)).await?;
+                        self.again(async |tx| tx.erase_bucket(table, bucket).await.map(drop))
+                            .await?;
                     }
                     Child::Nothing => {}
                 }
@@ -243,7 +245,8 @@ impl Client {
             let pause = self.worker().random_below(1000 << tries.min(10));
             self.worker().sleep(std::time::Duration::from_nanos(pause)).await;
         }
-        Err(farside_txn::TxnError::TimedOut("a transaction that others were always in the way of").into())
+        Err(farside_txn::TxnError::TimedOut("a transaction that others were always in the way of")
+            .into())
     }
 }
 

@@ -76,12 +76,22 @@ impl Tx {
         Bucket::parse(version, table.id).ok_or_else(damaged)
     }
 
-    pub(crate) fn write_bucket(&mut self, table: &Table, at: Target, bucket: &Bucket) -> Result<(), Error> {
+    pub(crate) fn write_bucket(
+        &mut self,
+        table: &Table,
+        at: Target,
+        bucket: &Bucket,
+    ) -> Result<(), Error> {
         let (tag, bytes) = bucket.to_bytes(table.id);
         Ok(self.txn.write(at, tag, &[&bytes])?)
     }
 
-    pub(crate) fn write_node(&mut self, table: &Table, at: Target, node: Node) -> Result<(), Error> {
+    pub(crate) fn write_node(
+        &mut self,
+        table: &Table,
+        at: Target,
+        node: Node,
+    ) -> Result<(), Error> {
         // If this does not commit, it is a wrong hint, which is noticed.
         self.client.directory.borrow_mut().learn(table.id, at.addr, node);
         let (tag, bytes) = node.to_bytes(table.id);

@@ -16,7 +16,9 @@ pub enum Error {
     #[error("there is a table '{0}' already")]
     TableExists(String),
     /// Nobody could be called that.
-    #[error("'{0}' cannot be the name of a table: expected 1 to 200 bytes without control characters")]
+    #[error(
+        "'{0}' cannot be the name of a table: expected 1 to 200 bytes without control characters"
+    )]
     BadName(String),
     /// A key is too long.
     #[error("a key of {0} bytes; expected at most 1024")]

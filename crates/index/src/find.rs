@@ -8,11 +8,11 @@ use farside_fabric::probe;
 use farside_pool::alloc::SizeClass;
 use farside_txn::{Access, Mode, Target, Trap, TxnError, Version, Why};
 
+use crate::Error;
 use crate::bucket::{Bucket, CLASS_BYTES};
 use crate::node::{self, Child, Node};
 use crate::tag::{self, Kind};
 use crate::tx::{Intent, Place, State, Tx};
-use crate::Error;
 
 /// A key that is looked for.
 pub(crate) struct Search {
@@ -29,9 +29,15 @@ pub(crate) struct Search {
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     /// A row: remembered (`None`), or one of those that a bucket names.
-    Row { row: Target, named: Option<(Target, usize)> },
+    Row {
+        row: Target,
+        named: Option<(Target, usize)>,
+    },
     Bucket(Target),
-    Walk { node: Target, level: u32 },
+    Walk {
+        node: Target,
+        level: u32,
+    },
     /// The root of an empty table.
     Hole(Target),
 }

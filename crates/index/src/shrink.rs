@@ -162,8 +162,10 @@ impl Tx {
     async fn empty(&mut self, table: &Table, hash: u64, path: &Path) -> Result<bool, Error> {
         let root = path.last();
         self.lock(&[root, path.bucket]).await?;
-        let (node, bucket) =
-            (self.node(table, root)?, Bucket::parse(self.txn.see(path.bucket).ok_or_else(damaged)?, table.id));
+        let (node, bucket) = (
+            self.node(table, root)?,
+            Bucket::parse(self.txn.see(path.bucket).ok_or_else(damaged)?, table.id),
+        );
         let empty = bucket.is_some_and(|bucket| bucket.slots.is_empty() && bucket.depth == 0);
         if !empty || node.child(hash, 0) != Child::Bucket(path.bucket) {
             return Ok(false);

@@ -186,7 +186,8 @@ impl Tx {
         for want in wants {
             let place = self.place(want.table, want.key)?;
             places.push(place);
-            if !self.is_ready(place, want.intent) && !open.iter().any(|(known, ..)| *known == place) {
+            if !self.is_ready(place, want.intent) && !open.iter().any(|(known, ..)| *known == place)
+            {
                 open.push((place, want.intent, 0));
             }
         }

@@ -105,7 +105,8 @@ impl Txn {
         let mut round = agent.worker.round().counted(&agent.tally, VALIDATE);
         let mut looks = Vec::new();
         let random = agent.worker.random() as usize;
-        let only_read = |entry: &crate::txn::Entry| !entry.locked && entry.counts && entry.is_seen();
+        let only_read =
+            |entry: &crate::txn::Entry| !entry.locked && entry.counts && entry.is_seen();
         for (at, entry) in self.entries.iter().enumerate().filter(|(_, entry)| only_read(entry)) {
             let addr = entry.target.addr;
             let replicas = replicas(self.permit.config(), addr)?;
@@ -142,8 +143,7 @@ impl Txn {
             }
             let prev = self.take_slot(at, time, released).await?;
             let entry = &self.entries[at];
-            let record =
-                Record { id: lock.to_word(), objects, object: entry.target.addr, time };
+            let record = Record { id: lock.to_word(), objects, object: entry.target.addr, time };
             let begin = all.words.len();
             record.extend(&entry.version, &mut all.words);
             let object = all.words.len();

@@ -70,7 +70,8 @@ pub(crate) async fn look(agent: &Rc<Agent>) -> Result<(), TxnError> {
         }
         // Who has told nothing yet reads nothing yet.
         let (lines, _) = done[board].as_chunks::<2>();
-        let least = |word: usize| lines.iter().map(|line| line[word]).filter(|word| *word != 0).min();
+        let least =
+            |word: usize| lines.iter().map(|line| line[word]).filter(|word| *word != 0).min();
         let (oldest, floor) = (least(0).unwrap_or(0), least(1).unwrap_or(0));
         if session.horizon.fetch_max(oldest, Ordering::AcqRel) < oldest {
             probe!("the horizon moves on");

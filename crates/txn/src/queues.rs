@@ -29,7 +29,8 @@ impl Queues {
     pub(crate) fn place(&self, region: &Region) -> Option<Place> {
         let reach = |replica: &Replica| Some((self.to(replica.node).ok()?.clone(), replica.base));
         let replicas: Vec<_> = region.replicas.iter().map(reach).collect::<Option<_>>()?;
-        let place = Place { region: farside_pool::RegionId(region.id), bytes: region.bytes, replicas };
+        let place =
+            Place { region: farside_pool::RegionId(region.id), bytes: region.bytes, replicas };
         (!place.replicas.is_empty()).then_some(place)
     }
 }

@@ -6,8 +6,8 @@ use farside_fabric::{Done, Round, Ticket, Words, probe};
 use farside_pool::Config;
 
 use crate::agent::Agent;
-use crate::queues::{Queues, replicas};
 use crate::object::{LOCK, TS, Target, Version};
+use crate::queues::{Queues, replicas};
 use crate::record::{self, Record};
 use crate::txn::Txn;
 use crate::words::Lock;

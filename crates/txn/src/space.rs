@@ -196,7 +196,9 @@ impl Agent {
     }
 
     /// How much of the heap of this thread is in use, by the bytes of objects.
-    pub async fn space(&self) -> Result<std::collections::BTreeMap<u64, farside_pool::alloc::Space>, TxnError> {
+    pub async fn space(
+        &self,
+    ) -> Result<std::collections::BTreeMap<u64, farside_pool::alloc::Space>, TxnError> {
         let mut lent = self.lend().await?;
         let heap = lent.heap.as_mut().expect("lent with it");
         Ok(heap.space())

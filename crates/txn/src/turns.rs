@@ -148,7 +148,8 @@ mod tests {
                     let (turns, worker) = (Arc::clone(&turns), worker.clone());
                     let (order, clone) = (std::rc::Rc::clone(&order), worker.clone());
                     worker.spawn(async move {
-                        let turn = turns.wait(&clone, addr, 10 + number, number % 2 == 7).await.unwrap();
+                        let turn =
+                            turns.wait(&clone, addr, 10 + number, number % 2 == 7).await.unwrap();
                         order.borrow_mut().push(number);
                         drop(turn);
                     })

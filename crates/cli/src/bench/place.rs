@@ -34,8 +34,10 @@ impl Place {
         }
         let (copies, count) = (args.replicas, args.nodes.unwrap_or(args.replicas));
         ensure!(count >= copies, "--nodes {count}: {copies} replicas need as many nodes");
-        let rows: u64 =
-            tables.iter().map(|table| table.keys * (table.value_bytes as u64 + PER_ROW) * 3 / 2).sum();
+        let rows: u64 = tables
+            .iter()
+            .map(|table| table.keys * (table.value_bytes as u64 + PER_ROW) * 3 / 2)
+            .sum();
         let per_node = (rows + EXTRA) * u64::from(copies) / u64::from(count);
         let per_node = per_node.next_multiple_of(1 << 20);
         let url = match args.fabric {

@@ -8,8 +8,8 @@ use farside_workloads::driver::{KindTally, Tally};
 use farside_workloads::load::Kind;
 use serde::Serialize;
 
-use super::{BenchArgs, Protocol};
 use super::report::{rate, time};
+use super::{BenchArgs, Protocol};
 use crate::output::say;
 
 #[derive(Serialize)]
@@ -166,7 +166,12 @@ impl TxnReport {
         say!("");
         say!(
             "{:<26} {:>11} {:>11} {:>10} {:>10} {:>12}",
-            "", "committed", "aborted", "p50", "p99", "round trips"
+            "",
+            "committed",
+            "aborted",
+            "p50",
+            "p99",
+            "round trips"
         );
         for (name, kind) in &self.by_type {
             say!(

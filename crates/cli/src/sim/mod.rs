@@ -192,10 +192,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
         "--faults: the reference engine posts no verbs that could be struck"
     );
     ensure!(!(of_txns && args.trace), "--trace is for litmus programs and pools");
-    ensure!(
-        of_txns || args.protocol.is_none(),
-        "--protocol is for workloads of transactions"
-    );
+    ensure!(of_txns || args.protocol.is_none(), "--protocol is for workloads of transactions");
     ensure!(is_litmus || !litmus_only, "--program and --careless are for --workload litmus");
     let results = run_seeds(args, seeds);
     let mut summary = Summary {

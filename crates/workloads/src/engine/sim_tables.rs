@@ -20,7 +20,7 @@ use crate::sim_connect::SimConnect;
 /// Objects are spread over so many regions.
 const REGIONS: u64 = 4;
 
-/// How long the record ring of a thread is in each region: so short that it is full at times.
+/// How long the record ring of a thread is in each region.
 const RING_BYTES: u64 = 24 << 10;
 
 const REGION_BYTES: u64 = 128 << 20;
@@ -56,6 +56,14 @@ impl SimTables {
     pub fn with_clocks(mut self, offset_ns: u64) -> Self {
         let inner = Rc::get_mut(&mut self.0).expect("before anybody joins");
         inner.clock_offset_ns = offset_ns.max(1);
+        self
+    }
+
+    /// With record rings of so many bytes: before anybody joins.
+    #[must_use]
+    pub fn with_rings(mut self, bytes: u64) -> Self {
+        let inner = Rc::get_mut(&mut self.0).expect("before anybody joins");
+        inner.ring_bytes = bytes;
         self
     }
 
@@ -139,7 +147,6 @@ impl SimTables {
         let known = threads.iter().find(|(known, _)| known.is_same(worker));
         Rc::clone(&known.expect("threads join first").1)
     }
-
 }
 
 impl Engine for SimTables {

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use farside_fabric::Counts;
-use farside_index::{Addresses, Client, Error, Table as IndexTable, TableOptions, Tx, Want as IndexWant};
+use farside_index::{
+    Addresses, Client, Error, Table as IndexTable, TableOptions, Tx, Want as IndexWant,
+};
 use farside_txn::TxnError;
 
 use crate::history::UNTOLD;
@@ -192,7 +194,8 @@ fn failure(error: Error) -> Failure {
 /// The verbs of a thread's transactions; round trips only where they are waited for.
 pub(super) fn counts(client: &Client) -> Counts {
     let tally = client.agent().tally();
-    let waited = [farside_txn::EXECUTE, farside_txn::VALIDATE, farside_txn::BLOB, farside_txn::INSTALL];
+    let waited =
+        [farside_txn::EXECUTE, farside_txn::VALIDATE, farside_txn::BLOB, farside_txn::INSTALL];
     let sum = waited.iter().fold(Counts::default(), |sum, phase| sum + tally.phase(*phase));
     sum + Counts { round_trips: 0, ..tally.phase(farside_txn::RELEASE) }
 }

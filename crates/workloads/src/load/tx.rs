@@ -77,12 +77,7 @@ impl<'a, T: Transaction> Tx<'a, T> {
         self.inner.write(table, key, Some(&bytes)).await
     }
 
-    async fn list(
-        &mut self,
-        table: Table,
-        key: u64,
-        intent: Intent,
-    ) -> Result<Vec<u64>, Failure> {
+    async fn list(&mut self, table: Table, key: u64, intent: Intent) -> Result<Vec<u64>, Failure> {
         self.inner.read(&[Want { table, key, intent }], self.rows).await?;
         Ok(elements(self.rows.get(0).unwrap_or_default()))
     }

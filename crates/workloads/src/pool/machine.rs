@@ -10,8 +10,8 @@ use std::task::Poll;
 use farside_fabric::{ClientId, NodeId, Worker};
 use farside_pool::alloc::{Heap, Place, SafePoint, SizeClass};
 use farside_pool::{
-    Config, ConfigStore, Connect, Ended, Keeper, Lapsed, Links, Means, Member,
-    Newcomer, RegionId, Replica, Seat, Terms, View,
+    Config, ConfigStore, Connect, Ended, Keeper, Lapsed, Links, Means, Member, Newcomer, RegionId,
+    Replica, Seat, Terms, View,
 };
 use farside_sim::ProcessId;
 
