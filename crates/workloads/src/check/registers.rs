@@ -55,11 +55,7 @@ pub(super) fn resolve(
                 judge_own(history, op.key, reader, *mine == value, findings);
                 continue;
             }
-            let read_ts = history.txns[reader as usize].read_ts;
-            let mut source = match (value, version, read_ts) {
-                (None, None, Some(time)) => writes.deleter(op.key, time),
-                _ => writes.writer(history, op.key, value, version),
-            };
+            let mut source = writes.source(history, reader, op.key, value, version);
             if matches!(source, Source::Initial) && *initial.entry(op.key).or_insert(value) != value
             {
                 source = Source::Nobody;
@@ -176,6 +172,21 @@ impl Writes {
             None => Source::Initial,
             Some((_, (_, true))) => Source::Nobody,
             Some((_, (writer, false))) => Source::Of(*writer),
+        }
+    }
+
+    /// Where what somebody has read comes from.
+    fn source(
+        &self,
+        history: &History,
+        reader: TxnId,
+        key: u32,
+        value: Option<i64>,
+        version: Option<u64>,
+    ) -> Source {
+        match (value, version, history.txns[reader as usize].read_ts) {
+            (None, None, Some(time)) => self.deleter(key, time),
+            _ => self.writer(history, key, value, version),
         }
     }
 
