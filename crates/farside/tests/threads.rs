@@ -156,3 +156,24 @@ fn what_is_too_large_is_refused_and_the_largest_is_not() {
     assert!(matches!(full, Some(Error::Full(_))), "{full:?}");
     assert_eq!(db.get(&table, &key).unwrap(), Some(value));
 }
+
+/// More than a record ring has room for, twice: once where nothing was, and once over all of it; while somebody reads
+/// what was before.
+#[test]
+fn a_transaction_may_be_large() {
+    let db = Database::open("mem:?copies=2&memory=256MiB").unwrap().blocking().unwrap();
+    let table = db.create_table("t").unwrap();
+    let fill = |value: u8| {
+        db.transact(|tx| {
+            (0..4000u64).try_for_each(|n| tx.put(&table, &n.to_be_bytes(), &[value; 60]))
+        })
+        .unwrap();
+    };
+    fill(1);
+    let mut before = db.snapshot().unwrap();
+    fill(2);
+    let (mut then, mut now) = (0, 0);
+    before.scan(&table, |_, value| then += u64::from(value[0])).unwrap();
+    db.snapshot().unwrap().scan(&table, |_, value| now += u64::from(value[0])).unwrap();
+    assert_eq!((then, now), (4000, 8000));
+}

@@ -75,6 +75,16 @@ impl Tx {
         if self.get_for_update(&catalog, name.as_bytes()).await?.is_some() {
             return Err(Error::TableExists(name.into()));
         }
+        let done = self.create_by_parts(name, options).await;
+        self.whole(done)
+    }
+
+    async fn create_by_parts(
+        &mut self,
+        name: &str,
+        options: &TableOptions,
+    ) -> Result<Table, Error> {
+        let catalog = Table::catalog();
         let id = self.next_id().await?;
         let root = self.fresh_bucket().await?;
         self.txn.access(&[Access { target: root, mode: Mode::Fresh }]).await?;
@@ -137,7 +147,13 @@ impl Tx {
     /// Begins to drop a table: its name is free when this commits, and nobody finds a way in any more from the
     /// root. [`Client::purge`] does the rest.
     pub async fn drop_table(&mut self, name: &str) -> Result<Table, Error> {
-        let (catalog, table) = (Table::catalog(), self.table(name).await?);
+        let table = self.table(name).await?;
+        let done = self.drop_by_parts(name, table).await;
+        self.whole(done)
+    }
+
+    async fn drop_by_parts(&mut self, name: &str, table: Table) -> Result<Table, Error> {
+        let catalog = Table::catalog();
         self.delete(&catalog, name.as_bytes()).await?;
         self.put(&catalog, &id_key(b'd', table.id), &encode(&table)).await?;
         let root = table.root();
@@ -160,9 +176,13 @@ impl Tx {
         self.txn.access(&locks).await?;
         for row in rows {
             let version = self.txn.see(row).ok_or_else(damaged)?;
-            if let Some((_, Value::Elsewhere(pointer))) = tag::split_row(version, table.id) {
-                let blob = farside_txn::Blob::from_bytes(pointer).ok_or_else(damaged)?;
-                self.txn.drop_blob(blob);
+            match tag::split_row(version, table.id) {
+                Some((_, Value::Elsewhere(pointer))) => {
+                    let blob = farside_txn::Blob::from_bytes(pointer).ok_or_else(damaged)?;
+                    self.txn.drop_blob(blob);
+                }
+                Some((_, Value::Here(_))) => {}
+                None => continue,
             }
             self.txn.erase(row);
         }
@@ -232,10 +252,14 @@ impl Client {
     ) -> Result<(), Error> {
         let mut age = None;
         for tries in 0..MOST_TRIES {
-            let mut tx = self.begin_aged(age).await?;
-            age = Some(tx.age());
-            let done = match act(&mut tx).await {
-                Ok(()) => tx.commit().await.map(drop),
+            let done = match self.begin_aged(age).await {
+                Ok(mut tx) => {
+                    age = Some(tx.age());
+                    match act(&mut tx).await {
+                        Ok(()) => tx.commit().await.map(drop),
+                        Err(error) => Err(error),
+                    }
+                }
                 Err(error) => Err(error),
             };
             match done {
@@ -254,6 +278,11 @@ impl Tx {
     /// Erases a node if nothing is below it any more.
     async fn erase_node(&mut self, table: &Table, at: Target) -> Result<bool, Error> {
         self.txn.access(&[Access { target: at, mode: Mode::Lock }]).await?;
+        let version = self.txn.see(at).ok_or_else(damaged)?;
+        if !tag::is(version, table.id, Kind::Node) && !tag::is(version, table.id, Kind::Dropped) {
+            // Somebody else has erased it, and something else may be there.
+            return Ok(true);
+        }
         let children = self.peek_children(table, at).await?;
         let below: Vec<Access> = children
             .iter()

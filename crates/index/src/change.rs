@@ -15,6 +15,11 @@ use crate::{Error, Table};
 impl Tx {
     /// Writes the row of a key that was looked for.
     pub(crate) async fn set(&mut self, place: usize, value: &[u8]) -> Result<(), Error> {
+        let done = self.set_by_parts(place, value).await;
+        self.whole(done)
+    }
+
+    async fn set_by_parts(&mut self, place: usize, value: &[u8]) -> Result<(), Error> {
         if let Some(row) = self.places[place].row {
             self.drop_value(place)?;
             return self.write_row(place, row, value).await;
@@ -93,7 +98,8 @@ impl Tx {
         node: Node,
     ) -> Result<(), Error> {
         // If this does not commit, it is a wrong hint, which is noticed.
-        self.client.directory.borrow_mut().learn(table.id, at.addr, node);
+        let since = self.txn.floor();
+        self.client.directory.borrow_mut().learn(table.id, at.addr, node, since);
         let (tag, bytes) = node.to_bytes(table.id);
         Ok(self.txn.write(at, tag, &[&bytes])?)
     }
@@ -192,6 +198,11 @@ impl Tx {
 
     /// Deletes the row of a key that was looked for.
     pub(crate) async fn remove(&mut self, place: usize) -> Result<(), Error> {
+        let done = self.remove_by_parts(place);
+        self.whole(done)
+    }
+
+    fn remove_by_parts(&mut self, place: usize) -> Result<(), Error> {
         self.drop_value(place)?;
         let row = self.places[place].row.ok_or_else(damaged)?;
         let (table, bucket_at) = (self.places[place].table, self.places[place].bucket);

@@ -41,9 +41,12 @@ impl Directory {
         None
     }
 
-    /// A node was seen.
-    pub(crate) fn learn(&mut self, table: u16, addr: Addr, node: Node) {
-        self.nodes.insert((table, addr), node);
+    /// A node was seen, by a transaction that uses addresses since a time.
+    pub(crate) fn learn(&mut self, table: u16, addr: Addr, node: Node, since: u64) {
+        // One that is older than what others use tells of places that may be something else by now.
+        if since >= self.since {
+            self.nodes.insert((table, addr), node);
+        }
     }
 
     /// What is known of a table is not to be relied upon.

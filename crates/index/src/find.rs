@@ -160,7 +160,7 @@ impl Tx {
     ) -> Result<bool, Error> {
         let place = &self.places[search.place];
         let (table, hash) = (place.table, place.hash);
-        let version = self.txn.see(row).ok_or_else(unseen)?;
+        let Some(version) = self.txn.see(row) else { return Ok(false) };
         if self.is_row_of(version, place) {
             return self.found(search, row, named);
         }
@@ -215,7 +215,7 @@ impl Tx {
 
     fn at_bucket(&mut self, search: &mut Search, bucket: Target) -> Result<bool, Error> {
         let place = &self.places[search.place];
-        let version = self.txn.see(bucket).ok_or_else(unseen)?;
+        let Some(version) = self.txn.see(bucket) else { return Ok(false) };
         if Bucket::matches(version, place.table.id, place.hash).is_none() {
             probe!("a bucket is for other hashes");
             self.txn.disregard(bucket);
@@ -232,7 +232,11 @@ impl Tx {
         number: usize,
     ) -> Result<bool, Error> {
         let place = &self.places[search.place];
-        let version = self.txn.see(bucket).ok_or_else(unseen)?;
+        let Some(version) = self.txn.see(bucket) else {
+            // The snapshot has moved on.
+            search.stage = Stage::Bucket(bucket);
+            return Ok(false);
+        };
         let Some(mut slots) = Bucket::matches(version, place.table.id, place.hash) else {
             return self.walk_again(search);
         };
@@ -270,7 +274,7 @@ impl Tx {
     fn at_node(&mut self, search: &mut Search, at: Target, level: u32) -> Result<bool, Error> {
         let place = &self.places[search.place];
         let (table, hash) = (place.table, place.hash);
-        let version = self.txn.see(at).ok_or_else(unseen)?;
+        let Some(version) = self.txn.see(at) else { return Ok(false) };
         let node = match Node::parse(version, table.id) {
             Some(node) => node,
             None if level == 0 && table.is_catalog() => Node::EMPTY,
@@ -281,7 +285,8 @@ impl Tx {
             }
             None => return self.walk_again(search),
         };
-        self.client.directory.borrow_mut().learn(table.id, at.addr, node);
+        let since = self.txn.floor();
+        self.client.directory.borrow_mut().learn(table.id, at.addr, node, since);
         search.stage = match node.child(hash, level) {
             Child::Nothing if search.intent == Intent::Read => {
                 self.absent(search, at);
@@ -299,7 +304,7 @@ impl Tx {
     fn at_hole(&mut self, search: &mut Search, at: Target) -> Result<bool, Error> {
         let place = &self.places[search.place];
         let (table, hash) = (place.table, place.hash);
-        let version = self.txn.see(at).ok_or_else(unseen)?;
+        let Some(version) = self.txn.see(at) else { return Ok(false) };
         let is_catalog = table.is_catalog() && !version.is_present();
         let node = Node::parse(version, table.id).or(is_catalog.then_some(Node::EMPTY));
         if node.is_none_or(|node| node.child(hash, 0) != Child::Nothing) {

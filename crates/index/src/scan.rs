@@ -18,6 +18,8 @@ impl Tx {
         let mut nodes = vec![table.root()];
         while let Some(at) = nodes.pop() {
             self.txn.access(&[Access { target: at, mode: Mode::Read }]).await?;
+            // What is not in a table is as much a part of what was read as what is.
+            self.txn.need(at);
             let version = self.txn.see(at).ok_or_else(damaged)?;
             let node = match Node::parse(version, table.id) {
                 Some(node) => node,
@@ -34,6 +36,7 @@ impl Tx {
             }
             self.txn.access(&buckets).await?;
             for bucket in buckets {
+                self.txn.need(bucket.target);
                 self.scan_bucket(table, bucket.target, &mut each).await?;
             }
         }
@@ -53,6 +56,7 @@ impl Tx {
             rows.iter().map(|row| Access { target: *row, mode: Mode::Read }).collect();
         self.txn.access(&wants).await?;
         for row in rows {
+            self.txn.need(row);
             let version = self.txn.see(row).ok_or_else(damaged)?;
             match tag::split_row(version, table.id).ok_or_else(damaged)? {
                 (key, Value::Here(value)) => each(key, value),

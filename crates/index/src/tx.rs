@@ -337,6 +337,17 @@ impl Tx {
         Ok(true)
     }
 
+    /// What was done by half must not commit.
+    pub(crate) fn whole<T>(&mut self, done: Result<T, Error>) -> Result<T, Error> {
+        if let Err(error) = &done {
+            self.txn.fail(match error {
+                Error::Txn(error) => error.clone(),
+                other => TxnError::Refused(other.to_string()),
+            });
+        }
+        done
+    }
+
     /// The time as of which it reads; `None` if it has read nothing.
     pub fn read_time(&self) -> Option<u64> {
         self.txn.read_time()

@@ -103,6 +103,13 @@ impl Agent {
             trap: Cell::new(None),
             session,
         });
+        // Nobody uses an address or a snapshot that others do not know of.
+        if !agent.session.told.load(Ordering::Acquire) {
+            horizon::look(&agent).await?;
+        }
+        if !agent.session.told.load(Ordering::Acquire) {
+            return Err(TxnError::NotNow);
+        }
         worker.spawn(horizon::tend(Rc::downgrade(&agent))).detach();
         Ok(agent)
     }
@@ -224,12 +231,9 @@ impl Agent {
         Lock::new(self.owner, tick)
     }
 
-    /// A snapshot to be read from now on. Before the first, others must know of this session: its line on the
-    /// board may take long to get there, and meanwhile they would not keep what it reads.
-    pub(crate) async fn enter(self: &Rc<Self>) -> Result<u64, TxnError> {
-        if !self.session.told.load(Ordering::Acquire) {
-            horizon::look(self).await?;
-        }
+    /// A snapshot to be read from now on. Others know of this session since it joined: before its line was on the
+    /// board they would not have kept what it reads.
+    pub(crate) fn enter(&self) -> Result<u64, TxnError> {
         let mut snapshots = self.snapshots.borrow_mut();
         if snapshots.oldest().is_none() {
             // A bound first, and the snapshot when that is to be seen.

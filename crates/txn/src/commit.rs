@@ -1,18 +1,25 @@
 //! Commit: a time, a second look at what was only read, records and bodies to all replicas at once, and then
 //! the locks are given back.
 
+use std::future::Future;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use farside_fabric::probe;
+use farside_fabric::runtime::question;
 use smallvec::SmallVec;
 
 use crate::object::{HEADER, IN_USE, LOCK, TS};
 use crate::queues::replicas;
 use crate::record::{self, Record};
-use crate::ring::Released;
+use crate::release::Release;
+use crate::ring::{Released, Ring};
 use crate::txn::Txn;
 use crate::{INSTALL, Trap, TxnError, VALIDATE, Why, horizon};
+
+/// The heap's word, before a record that is outside of the ring.
+const RECORD_HEAD: u64 = 8;
 
 /// What goes to every replica for one object: a record, and then the object from `ts` on. Made once: after an
 /// error the same bytes are written again.
@@ -21,6 +28,8 @@ struct Write {
     entry: usize,
     /// Where in the region the record goes.
     record_at: u64,
+    /// That is outside of the ring.
+    spilled: bool,
     /// Where its words are among those of all: from here the record, from there the object.
     record: usize,
     object: usize,
@@ -34,9 +43,29 @@ struct Writes {
     words: Vec<u64>,
 }
 
+/// Slots for records that nobody may need: they are free again unless they are used.
+struct Slots(Option<Released>);
+
+impl Slots {
+    fn are_used(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        if let Some(released) = &self.0 {
+            released.set(true);
+        }
+    }
+}
+
 impl Txn {
     /// Commits; the commit time, if anything was written.
     pub async fn commit(mut self: Box<Self>) -> Result<Option<u64>, TxnError> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
         if self.entries.iter().all(|entry| entry.new.is_none()) {
             return Ok(None);
         }
@@ -60,14 +89,37 @@ impl Txn {
             self.validate().await?;
         }
         let released = Released::default();
-        let prepared = self.prepare(time, &released).await;
-        let writes = prepared.inspect_err(|_| released.set(true))?;
-        let mut release = self.take_locks(true).expect("what is written is locked");
-        // From here on nobody takes the locks back if this fails: the outcome is open.
+        let slots = Slots(Some(Rc::clone(&released)));
+        let writes = self.prepare(time, &released).await?;
+        slots.are_used();
+        let release = self.take_locks(true).expect("what is written is locked");
+        let agent = Rc::clone(&self.agent);
+        let mut finish = Box::pin(self.finish(time, writes, release, released));
+        // From here on it goes on to its end, whether somebody waits for that or not.
+        let mut now = Context::from_waker(Waker::noop());
+        if let Poll::Ready(done) = finish.as_mut().poll(&mut now) {
+            return done;
+        }
+        let (asked, answer) = question();
+        agent.beside(async move { asked.answer(finish.await) });
+        answer.await
+    }
+
+    /// Installs, waits until the commit time is past, and gives the locks back.
+    async fn finish(
+        mut self: Box<Self>,
+        time: u64,
+        writes: Writes,
+        mut release: Release,
+        released: Released,
+    ) -> Result<Option<u64>, TxnError> {
         let installed = self.install(&writes).await;
         self.entries.clear();
         self.blobs.clear();
         if let Err(error) = installed {
+            self.spilled.clear();
+            // The outcome is open: the locks are not ours to give back.
+            release.forget();
             self.agent.unclean.set(true);
             return Err(error);
         }
@@ -76,6 +128,7 @@ impl Txn {
         }
         release.released = Some(released);
         release.bury(std::mem::take(&mut self.doomed), time);
+        release.later.extend(self.spilled.drain(..).map(|addr| (time, addr)));
         release.detach();
         Ok(Some(time))
     }
@@ -141,7 +194,7 @@ impl Txn {
             if self.entries[at].new.is_none() {
                 continue;
             }
-            let prev = self.take_slot(at, time, released).await?;
+            let (prev, spilled) = self.take_slot(at, time, released).await?;
             let entry = &self.entries[at];
             let record = Record { id: lock.to_word(), objects, object: entry.target.addr, time };
             let begin = all.words.len();
@@ -149,14 +202,20 @@ impl Txn {
             let object = all.words.len();
             entry.new.as_ref().expect("seen above").extend(time, prev, &mut all.words);
             let end = all.words.len();
-            all.writes.push(Write { entry: at, record_at: prev, record: begin, object, end });
+            let write = Write { entry: at, record_at: prev, spilled, record: begin, object, end };
+            all.writes.push(write);
         }
         Ok(all)
     }
 
-    /// A place for a record. If there is none, the transaction gives way: whoever reads the snapshot that
-    /// keeps old records may be waiting for one of its locks.
-    async fn take_slot(&self, at: usize, time: u64, released: &Released) -> Result<u64, TxnError> {
+    /// A place for a record, and whether that is outside of the ring: where there is no room in it, because somebody
+    /// reads an old snapshot, or this writes much, a record has a place of its own.
+    async fn take_slot(
+        &mut self,
+        at: usize,
+        time: u64,
+        released: &Released,
+    ) -> Result<(u64, bool), TxnError> {
         let target = self.entries[at].target;
         let words = self.entries[at].version.words.len() as u32;
         let (region, bytes) = (target.addr.region(), record::bytes(words));
@@ -164,18 +223,18 @@ impl Txn {
         let reach = record::bytes(target.room);
         self.agent.need_ring(region).await?;
         for tries in 0..2 {
-            let taken = self.agent.with_ring(region, |ring| {
-                ring.is_large_enough(reach).then(|| ring.take(bytes, reach, time, released))
-            })?;
-            match taken {
-                None => return Err(TxnError::Refused("an object is larger than the ring".into())),
-                Some(Some(place)) => return Ok(place),
-                Some(None) if tries == 0 => horizon::look(&self.agent).await?,
-                Some(None) => {}
+            let take = |ring: &mut Ring| ring.take(bytes, reach, time, released);
+            if let Some(place) = self.agent.with_ring(region, take)? {
+                return Ok((place, false));
+            }
+            if tries == 0 {
+                horizon::look(&self.agent).await?;
             }
         }
-        probe!("a transaction gives way for want of room in the record ring");
-        Err(TxnError::RingFull)
+        probe!("a record is outside of the ring");
+        let addr = self.agent.allocate_record(region, reach + RECORD_HEAD).await?;
+        self.spilled.push(addr);
+        Ok((addr.offset() + RECORD_HEAD, true))
     }
 
     /// Records and bodies to all replicas at once. After this is posted there is no way back: after an error
@@ -193,7 +252,11 @@ impl Txn {
                 for replica in replicas(self.permit.config(), addr)? {
                     let mut bell = round.to(queues.to(replica.node)?);
                     let at = replica.base + addr.offset();
-                    bell.write(replica.base + write.record_at, record);
+                    let record_at = replica.base + write.record_at;
+                    if write.spilled {
+                        bell.write(record_at - RECORD_HEAD, &[IN_USE]);
+                    }
+                    bell.write(record_at, record);
                     if entry.fresh {
                         bell.write(at + HEADER, &[IN_USE]);
                     }

@@ -38,9 +38,6 @@ pub enum TxnError {
     /// There is no room in the pool for an object.
     #[error("the pool has no room for {0} bytes more")]
     Full(u64),
-    /// Records of earlier transactions are still needed by somebody: to be tried again later.
-    #[error("the record ring is full: somebody still reads an old snapshot")]
-    RingFull,
     /// Something took longer than anything should.
     #[error("no progress for too long: {0}")]
     TimedOut(&'static str),
@@ -55,9 +52,6 @@ pub enum TxnError {
 impl TxnError {
     /// Whether the same transaction may succeed when it is tried again soon.
     pub fn is_passing(&self) -> bool {
-        matches!(
-            self,
-            TxnError::Conflict(_) | TxnError::NotNow | TxnError::Moved | TxnError::RingFull
-        )
+        matches!(self, TxnError::Conflict(_) | TxnError::NotNow | TxnError::Moved)
     }
 }

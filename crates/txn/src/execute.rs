@@ -108,7 +108,25 @@ impl Txn {
         self.step(Step { locks, reads: Few::new(), peeks: Vec::new(), is_first }).await
     }
 
+    /// A step. After one that failed there is no other: what is locked and what is not is not known for sure.
     async fn step(&mut self, step: Step) -> Result<(), TxnError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        // Also if nobody waits for it any more.
+        self.failed = Some(TxnError::TimedOut("a step that was not waited for"));
+        let done = self.try_steps(step).await;
+        self.failed = done.as_ref().err().cloned();
+        if done.is_err()
+            && let Some(release) = self.take_locks(false)
+        {
+            // Others need not wait until the caller drops it.
+            release.detach();
+        }
+        done
+    }
+
+    async fn try_steps(&mut self, step: Step) -> Result<(), TxnError> {
         if step.locks.is_empty() && step.reads.is_empty() && step.peeks.is_empty() {
             return Ok(());
         }
@@ -231,22 +249,22 @@ impl Txn {
     /// Something that was locked is newer than the snapshot. If all that was read is still so, a newer snapshot is
     /// as good as the old one; nobody has seen what is newer so far.
     async fn move_snapshot(&mut self) -> Result<(), TxnError> {
-        let Some(old) = self.snapshot.take() else { return Ok(()) };
+        let Some(old) = self.snapshot else { return Ok(()) };
         // What does not count is not looked at again: it is of the old snapshot, and proves nothing in the new one.
         for entry in self.entries.iter_mut().filter(|entry| !entry.locked && !entry.counts) {
             entry.version = Version { ts: UNSEEN, ..Version::default() };
             entry.counts = true;
         }
         if self.has_read_only() {
-            let entered = self.agent.enter().await;
+            let snapshot = self.agent.enter()?;
             self.agent.leave(old);
-            let snapshot = entered?;
             self.snapshot = Some(snapshot);
             self.agent.wait_past(snapshot).await;
             self.validate().await?;
             probe!("a snapshot moves on");
         } else {
             // Nothing that was read counts.
+            self.snapshot = None;
             self.agent.leave(old);
         }
         Ok(())

@@ -27,6 +27,8 @@ pub(crate) struct Reading {
     lock: u64,
     /// How many versions it went back.
     hops: u32,
+    /// How often it was torn.
+    torn: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,12 +57,25 @@ pub(crate) enum Look {
 /// How long a reader waits for a lock. Whoever holds it that long is dead.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How often in a row an object is found torn, at most; from some times on with pauses.
+const MOST_TORN: u32 = 5000;
+const TORN_AT_ONCE: u32 = 16;
+
 /// No chain of versions is longer.
 const MOST_HOPS: u32 = 1 << 16;
 
 impl Reading {
     pub(crate) fn new(entry: usize, replica: usize) -> Self {
-        Reading { entry, replica, stage: Stage::Head, mismatches: 0, waits: 0, lock: 0, hops: 0 }
+        Reading {
+            entry,
+            replica,
+            stage: Stage::Head,
+            mismatches: 0,
+            waits: 0,
+            lock: 0,
+            hops: 0,
+            torn: 0,
+        }
     }
 
     /// Asks for what is to be read next: the lock before the object, or a record.
@@ -121,6 +136,9 @@ impl Txn {
                 }
                 let pause = Duration::from_nanos(500 << waits.min(6));
                 self.agent.worker.sleep(pause).await;
+            }
+            if readings.iter().any(|reading| reading.torn > TORN_AT_ONCE) {
+                self.agent.worker.sleep(Duration::from_micros(10)).await;
             }
             let looks = self.look(&readings).await?;
             let mut left = Vec::new();
@@ -212,7 +230,14 @@ impl Txn {
                 reading.lock = lock;
                 reading.stage = Stage::Head;
             }
-            Look::Again => reading.stage = Stage::Head,
+            Look::Again => {
+                reading.stage = Stage::Head;
+                reading.torn += 1;
+                if reading.torn > MOST_TORN {
+                    // Nobody writes for so long: there is no object any more.
+                    return Err(TxnError::TooOld);
+                }
+            }
             Look::Follow { offset, left } => {
                 probe!("a reader follows to an older version");
                 reading.hops += 1;

@@ -31,8 +31,14 @@ pub(crate) struct Release {
     pub(crate) blobs: Vec<Addr>,
     /// What nobody needs after a commit.
     pub(crate) doomed: Vec<Addr>,
+    /// What is freed when nobody reads a snapshot of before a time.
+    pub(crate) later: Vec<(u64, Addr)>,
     /// Told when the locks are free.
     pub(crate) released: Option<Released>,
+    /// Nothing is left to do.
+    done: bool,
+    /// It was begun again: a thread that ends drops that, too, and there is an end to it.
+    again: bool,
     /// Keeps the session from acknowledging another configuration until all is done.
     _permit: Rc<Permit>,
 }
@@ -48,7 +54,10 @@ impl Release {
             unused: Vec::new(),
             blobs: Vec::new(),
             doomed: Vec::new(),
+            later: Vec::new(),
             released: None,
+            done: false,
+            again: false,
             _permit: Rc::clone(&txn.permit),
         }
     }
@@ -71,7 +80,7 @@ impl Release {
         for doomed in doomed {
             match doomed {
                 Doomed::Object(addr) => self.doomed.push(addr),
-                Doomed::Blob(addr) => self.agent.free_after(time, addr),
+                Doomed::Blob(addr) => self.later.push((time, addr)),
             }
         }
     }
@@ -105,15 +114,44 @@ impl Release {
                         released.set(true);
                     }
                     self.turns.clear();
+                    self.places.clear();
                     self.free().await;
+                    self.done = true;
                     return true;
                 }
                 Err(TxnError::Fabric(_)) => {}
                 Err(_) => break,
             }
         }
+        self.forget();
         self.agent.unclean.set(true);
         false
+    }
+
+    /// Gives nothing back.
+    pub(crate) fn forget(&mut self) {
+        self.done = true;
+    }
+
+    /// What is left of it.
+    fn take_rest(&mut self) -> Self {
+        let rest = Release {
+            agent: Rc::clone(&self.agent),
+            queues: Rc::clone(&self.queues),
+            word: self.word,
+            places: std::mem::take(&mut self.places),
+            turns: std::mem::take(&mut self.turns),
+            unused: std::mem::take(&mut self.unused),
+            blobs: std::mem::take(&mut self.blobs),
+            doomed: std::mem::take(&mut self.doomed),
+            later: std::mem::take(&mut self.later),
+            released: self.released.take(),
+            done: false,
+            again: true,
+            _permit: Rc::clone(&self._permit),
+        };
+        self.done = true;
+        rest
     }
 
     async fn ring(&self) -> Result<(), TxnError> {
@@ -139,10 +177,24 @@ impl Release {
         for addr in self.unused.drain(..) {
             self.agent.give_back(addr);
         }
+        for (time, addr) in self.later.drain(..) {
+            self.agent.free_after(time, addr);
+        }
         for addr in std::mem::take(&mut self.doomed).into_iter().chain(self.blobs.drain(..)) {
             if self.agent.free(addr).await.is_err() {
                 probe!("something could not be freed");
             }
+        }
+    }
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        if !self.done && !self.again && self.is_needed() {
+            probe!("a release that nobody waits for goes on");
+            let rest = self.take_rest();
+            let agent = Rc::clone(&self.agent);
+            agent.beside(async move { _ = rest.run().await });
         }
     }
 }

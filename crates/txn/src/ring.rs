@@ -48,12 +48,7 @@ impl Ring {
 
     /// Where it is, and until when it is needed.
     pub(crate) fn into_place(self) -> (Addr, u64) {
-        (self.place, self.slots.back().map_or(0, |slot| slot.time))
-    }
-
-    /// Whether there could ever be room for so much.
-    pub(crate) fn is_large_enough(&self, bytes: u64) -> bool {
-        bytes <= self.bytes
+        (self.place, self.slots.iter().map(|slot| slot.time).max().unwrap_or(0))
     }
 
     /// Forgets records that nobody needs: released, and older than every snapshot.
@@ -121,7 +116,6 @@ mod tests {
         assert_eq!(ring.take(1, 1, 9, &released), None);
         ring.forget(100);
         assert_eq!(ring.take(100, 100, 10, &released), Some(1000));
-        assert!(!ring.is_large_enough(101));
         let (place, busy_until) = ring.into_place();
         assert_eq!(busy_until, 10);
         let mut next = Ring::new(place, 108, busy_until);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farside_fabric::Worker;
+use farside_pool::alloc::FREED;
 use farside_pool::{Addr, Config, Links, MAX_SESSIONS, Replica};
 
 use crate::queues::replicas;
@@ -217,6 +218,15 @@ impl Session {
             let mut round = worker.round();
             for replica in replicas(config, ring)? {
                 round.to(queues.to(replica.node)?).write(replica.base + ring.offset(), &[0]);
+            }
+            round.ring().await?;
+        }
+        let limbo = std::mem::take(&mut *self.limbo());
+        for (_, addr) in limbo.into_iter().filter(|(time, _)| *time < horizon) {
+            let mut round = worker.round();
+            for replica in replicas(config, addr)? {
+                let at = replica.base + addr.offset();
+                round.to(queues.to(replica.node)?).cas(at, crate::object::IN_USE, FREED);
             }
             round.ring().await?;
         }

@@ -24,6 +24,8 @@ const RING: u64 = 0xfa51_0000_0000_4196;
 #[derive(Debug)]
 pub(crate) struct Space {
     heap: RefCell<Option<Heap>>,
+    /// Places that were not used, to be given back with the heap.
+    unused: RefCell<Vec<Addr>>,
 }
 
 /// The heap, lent.
@@ -34,7 +36,11 @@ struct Lent<'a> {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        *self.space.heap.borrow_mut() = self.heap.take();
+        let mut heap = self.heap.take();
+        if let Some(heap) = &mut heap {
+            self.space.unused.borrow_mut().drain(..).for_each(|addr| _ = heap.free(addr));
+        }
+        *self.space.heap.borrow_mut() = heap;
     }
 }
 
@@ -43,7 +49,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Space {
     pub(crate) fn new(heap: Heap) -> Self {
-        Space { heap: RefCell::new(Some(heap)) }
+        Space { heap: RefCell::new(Some(heap)), unused: RefCell::default() }
     }
 }
 
@@ -110,7 +116,7 @@ impl Agent {
     pub(crate) fn give_back(&self, addr: Addr) {
         match &mut *self.space.heap.borrow_mut() {
             Some(heap) => _ = heap.free(addr),
-            None => self.session.limbo().push((0, addr)),
+            None => self.space.unused.borrow_mut().push(addr),
         }
     }
 
@@ -148,8 +154,12 @@ impl Agent {
             let due: Vec<(u64, Addr)> = due;
             due.into_iter().map(|(_, addr)| addr).collect()
         };
-        for addr in due {
-            self.free(addr).await?;
+        for (number, addr) in due.iter().enumerate() {
+            if let Err(error) = self.free(*addr).await {
+                let left = due[number..].iter().map(|addr| (0, *addr));
+                self.session.limbo().extend(left);
+                return Err(error);
+            }
         }
         let permit = self.permit()?;
         let passed = Passed { agent: self, wanted: std::cell::Cell::new(0) };
@@ -165,6 +175,22 @@ impl Agent {
             raise(self, &queues, permit.config(), REQUEST, passed.wanted.get()).await?;
         }
         Ok(())
+    }
+
+    /// A place for a record outside of the ring.
+    pub(crate) async fn allocate_record(
+        &self,
+        region: RegionId,
+        bytes: u64,
+    ) -> Result<Addr, TxnError> {
+        let class = SizeClass::of(bytes).ok_or(TxnError::Full(bytes))?.raw();
+        let mut lent = self.lend().await?;
+        let heap = lent.heap.as_mut().expect("lent with it");
+        let mut addr = heap.allocate_in(region, class);
+        if addr.is_none() && heap.refill_in(region, class).await? {
+            addr = heap.allocate_in(region, class);
+        }
+        addr.ok_or(TxnError::Full(bytes))
     }
 
     /// Makes sure that there is a place for records in a region.

@@ -102,6 +102,10 @@ pub struct Txn {
     /// What was only peeked at.
     pub(crate) peeked: Vec<(Addr, Version)>,
     pub(crate) blobs: Vec<NewBlob>,
+    /// Places for records outside of the ring.
+    pub(crate) spilled: Vec<Addr>,
+    /// Why it cannot go on.
+    pub(crate) failed: Option<TxnError>,
     /// Counts the round trips that it waits for.
     trips: Option<Rc<Cell<u64>>>,
     /// To be freed when this has committed: at once, or when nobody reads older snapshots.
@@ -135,6 +139,8 @@ impl Txn {
             index: None,
             peeked: Vec::new(),
             blobs: Vec::new(),
+            spilled: Vec::new(),
+            failed: None,
             trips: None,
             doomed: Vec::new(),
         })
@@ -241,7 +247,7 @@ impl Txn {
     /// Reads from one moment, which is now.
     pub async fn take_snapshot(&mut self) -> Result<(), TxnError> {
         if self.snapshot.is_none() {
-            let snapshot = self.agent.enter().await?;
+            let snapshot = self.agent.enter()?;
             self.snapshot = Some(snapshot);
             self.agent.wait_past(snapshot).await;
         }
@@ -277,6 +283,11 @@ impl Txn {
         let entry = self.entry(target);
         self.entries[entry].new = Some(Version::default());
         self.doomed.push(Doomed::Object(target.addr));
+    }
+
+    /// This cannot go on: something was done by half. It will not commit.
+    pub fn fail(&mut self, error: TxnError) {
+        self.failed.get_or_insert(error);
     }
 
     /// What was only peeked at is to be looked at again.
@@ -318,8 +329,13 @@ impl Txn {
         release.turns = turns;
         if !committed {
             release.blobs.extend(self.blobs.drain(..).map(|blob| blob.addr));
+            release.unused.append(&mut self.spilled);
         }
-        release.is_needed().then_some(release)
+        if release.is_needed() {
+            return Some(release);
+        }
+        release.forget();
+        None
     }
 }
 

@@ -64,16 +64,19 @@ impl Workload for Pairs {
 #[test]
 fn each_flaw_is_found_by_its_name() {
     for (flaw, expected) in Flaw::ALL {
-        let outcome = match flaw {
-            Flaw::Phantom => trial::run(Pairs, &plan(1, 10_000), Some(flaw), Level::Strict),
-            _ => trial::run(lists(), &plan(1, 10_000), Some(flaw), Level::Strict),
-        }
-        .unwrap();
-        println!("{flaw:?}: {:?}", outcome.report.found);
-        let found = outcome.report.anomalies.iter().find(|anomaly| anomaly.kind == expected);
-        let found = found.unwrap_or_else(|| panic!("{flaw:?}: {:?}", outcome.report.found));
-        println!("    {:?} {}", found.transactions, found.why);
-        assert_eq!(outcome.report.verdict, "violation");
+        // Within 10,000 transactions, of some seeds.
+        let found = (1..=5).any(|seed| {
+            let outcome = match flaw {
+                Flaw::Phantom => trial::run(Pairs, &plan(seed, 2000), Some(flaw), Level::Strict),
+                _ => trial::run(lists(), &plan(seed, 2000), Some(flaw), Level::Strict),
+            }
+            .unwrap();
+            println!("{flaw:?}: {:?}", outcome.report.found);
+            let found = outcome.report.anomalies.iter().find(|anomaly| anomaly.kind == expected);
+            found.inspect(|found| println!("    {:?} {}", found.transactions, found.why)).is_some()
+                && outcome.report.verdict == "violation"
+        });
+        assert!(found, "{flaw:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The default protocol on arrays, in the simulator: reordering, tearing, delay, clocks that are off, three
+//! The default protocol on tables, in the simulator: reordering, tearing, delay, clocks that are off, three
 //! copies, reads from backups; nobody dies.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,7 +69,7 @@ const BRANCHES: [&str; 19] = [
     "a reader waits for a lock that is older than its snapshot",
     "a snapshot moves on",
     "a transaction asks for locks again",
-    "a transaction gives way for want of room in the record ring",
+    "a record is outside of the ring",
     "a transaction gives way to an older one",
     "a transaction is dropped with locks",
     "a transaction that holds locks asks for others again",

@@ -107,7 +107,7 @@ impl ValueEnum for Workload {
 enum Protocol {
     /// The in-process oracle: a map under one lock
     Reference,
-    /// The default protocol, on arrays of objects with three copies, without an index yet
+    /// The default protocol, on hash tables with three copies
     Farside,
 }
 
