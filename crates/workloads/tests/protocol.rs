@@ -57,7 +57,7 @@ fn histories_are_strictly_serializable_and_opaque() {
 }
 
 /// What a conflict can lead to: all of it happens.
-const BRANCHES: [&str; 19] = [
+const BRANCHES: [&str; 18] = [
     "a backup's bit is asked for again",
     "a bucket is for other hashes",
     "a bucket is split",
@@ -71,7 +71,6 @@ const BRANCHES: [&str; 19] = [
     "a transaction asks for locks again",
     "a record is outside of the ring",
     "a transaction gives way to an older one",
-    "a transaction is dropped with locks",
     "a transaction that holds locks asks for others again",
     "a transaction waits for its turn",
     "an object that was only read has changed",
