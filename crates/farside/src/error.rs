@@ -79,6 +79,7 @@ impl From<TxnError> for Error {
     fn from(error: TxnError) -> Self {
         match error {
             TxnError::Conflict(_) | TxnError::Moved => Error::Conflict(1),
+            TxnError::Unreachable(_) => Error::NodeLost(error.to_string()),
             TxnError::NotNow => Error::TimedOut("the pool cannot be used now".into()),
             TxnError::TooOld => Error::TimedOut("the snapshot is too old".into()),
             TxnError::TimedOut(what) => Error::TimedOut(what.into()),

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use farside_fabric::{Worker, tcp};
-use farside_pool::{ConfigStore, Means, Member, Petition, View, store};
+use farside_pool::{ConfigStore, Links, Means, Member, Petition, View, store};
 use farside_txn::{Identity, Limits, Session};
 
 use crate::fabric::Fabric;
@@ -48,8 +48,9 @@ pub(crate) async fn open(worker: &Worker, url: &Url, network: &tcp::Options) -> 
     worker.spawn(async move { member.run().await }).detach();
     wait(worker, || view.may_act(worker.now()), "the pool's manager").await?;
     need_regions(worker, url, &*store, &view).await?;
-    let me = view.config().session(client.0).ok_or(Error::Fenced)?;
-    let identity = Identity { slot: me.slot, serial: me.serial };
+    let connect = fabric.connect();
+    let links = Links::new(worker, &connect);
+    let identity = Identity::claim(worker, &links, &view.config(), client.0).await?;
     let session = Session::new(identity, Limits::default());
     Ok(Opened { fabric, view, session, careless: false })
 }

@@ -48,6 +48,7 @@ pub use keeper::{Keeper, Lapsed};
 pub use links::{Connect, Connecting, Links, is_member};
 pub use member::{Ended, Means, Member};
 pub use network::NetConnect;
+pub use patience::within;
 pub use petition::{Newcomer, Petition};
 pub use store::{ConfigStore, StoreError, Stored};
 pub use terms::Terms;

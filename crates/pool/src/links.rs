@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use farside_fabric::runtime::{Asked, question};
-use farside_fabric::{Queue, Worker, probe};
+use farside_fabric::{FabricError, Queue, Worker, probe};
 
 use crate::config::Node;
 use crate::control::{MAGIC, NODE};
@@ -33,6 +33,8 @@ pub struct Links {
     links: RefCell<BTreeMap<u16, Rc<Link>>>,
     /// Whether to ask a node which of its lives it is in.
     careful: bool,
+    /// A node has said that this process is fenced.
+    fenced: Rc<Cell<bool>>,
 }
 
 /// The queue to one node.
@@ -58,7 +60,7 @@ impl Links {
     /// None yet. A node that has begun another life is not taken for the one that is a member.
     pub fn new(worker: &Worker, connect: &Rc<dyn Connect>) -> Self {
         let (worker, connect) = (worker.clone(), Rc::clone(connect));
-        Links { worker, connect, links: RefCell::default(), careful: true }
+        Links { worker, connect, links: RefCell::default(), careful: true, fenced: Rc::default() }
     }
 
     /// For one who looks himself which life of a node it is, or where nodes have one life only.
@@ -82,7 +84,7 @@ impl Links {
                 Rc::clone(&self.connect),
                 Rc::clone(&link),
                 node.clone(),
-                self.careful,
+                (self.careful, Rc::clone(&self.fenced)),
             );
             self.worker.spawn(mending).detach();
         }
@@ -109,6 +111,11 @@ impl Links {
         done
     }
 
+    /// Whether a node has refused this process because it is fenced.
+    pub fn is_fenced(&self) -> bool {
+        self.fenced.get()
+    }
+
     /// Forgets nodes that are no members any more.
     pub fn keep(&self, nodes: &[Node]) {
         self.links.borrow_mut().retain(|id, _| nodes.iter().any(|node| node.id == *id));
@@ -116,12 +123,22 @@ impl Links {
 }
 
 /// Connects, or connects again, and tells those who wait.
-async fn mend(worker: Worker, connect: Rc<dyn Connect>, link: Rc<Link>, node: Node, careful: bool) {
+async fn mend(
+    worker: Worker,
+    connect: Rc<dyn Connect>,
+    link: Rc<Link>,
+    node: Node,
+    (careful, fenced): (bool, Rc<Cell<bool>>),
+) {
     let known = link.queue.borrow().clone();
     let queue = match known {
-        Some(queue) => queue.reconnect().await.ok().map(|()| queue),
-        None => connect.connect(&worker, &node).await.ok(),
+        Some(queue) => queue.reconnect().await.map(|()| queue),
+        None => connect.connect(&worker, &node).await,
     };
+    if let Err(FabricError::Fenced(_)) = queue {
+        fenced.set(true);
+    }
+    let queue = queue.ok();
     if queue.is_none() {
         // Trying costs something on both sides: less and less often.
         link.failures.set((link.failures.get() + 1).min(50));

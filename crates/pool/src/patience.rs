@@ -8,7 +8,7 @@ use farside_fabric::Worker;
 
 /// What `future` yields, or `None` if it takes longer than `span`. Then it is dropped; verbs that it has
 /// posted may still take effect.
-pub(crate) async fn within<T>(
+pub async fn within<T>(
     worker: &Worker,
     span: Duration,
     future: impl Future<Output = T>,

@@ -136,7 +136,7 @@ impl Faults {
     }
 
     /// Whether processes, nodes or the network are struck.
-    pub(crate) fn strikes_machines(&self) -> bool {
+    pub fn strikes_machines(&self) -> bool {
         use FaultKind::{Kill, NodeCrash, NodePause, Partition, Pause};
         [Pause, Kill, NodePause, NodeCrash, Partition].iter().any(|kind| self.rate(*kind) > 0)
     }

@@ -43,6 +43,7 @@ impl World {
             Ok::<_, std::convert::Infallible>(())
         });
         state.send(number);
+        state.come_closer_to_death(queue, number);
         Posted::Pending
     }
 

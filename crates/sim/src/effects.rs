@@ -13,7 +13,9 @@ use crate::world::State;
 impl State {
     /// The node's NIC works on the doorbell.
     pub(crate) fn serve(&mut self, number: u32) {
-        let split = self.faults.splits_effects();
+        let flight = self.flights.get(number);
+        flight.arrived = true;
+        let split = flight.maimed.is_some() || self.faults.splits_effects();
         let count = self.flights.get(number).verbs.len();
         let mut answer = self.now;
         for verb in 0..count as u32 {

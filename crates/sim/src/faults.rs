@@ -1,9 +1,11 @@
 //! What strikes machines, and what fences and restarts do.
 
+use farside_fabric::link::Op;
 use farside_fabric::{ClientId, FabricError};
 
 use crate::adversary::FaultKind;
 use crate::event::Event;
+use crate::process::Landing;
 use crate::world::State;
 
 /// How long pauses, outages and partitions last at most, in picoseconds.
@@ -64,6 +66,61 @@ impl State {
                 self.lose_suffix(queue);
             }
         }
+    }
+
+    /// A doorbell was posted: its sender may have been doomed to die then.
+    pub(crate) fn come_closer_to_death(&mut self, queue: u32, number: u32) {
+        let process = self.queues[queue as usize].process;
+        let Some(fate) = &mut self.processes[process as usize].fate else { return };
+        let writes = self.flights.get(number).verbs.iter().filter(|verb| verb.op == Op::Write);
+        if fate.writing && writes.count() < 2 {
+            return;
+        }
+        fate.doorbells = fate.doorbells.saturating_sub(1);
+        if fate.doorbells > 0 {
+            return;
+        }
+        let landing = self.processes[process as usize].fate.take().expect("seen above").landing;
+        let queues: Vec<u32> = (0..self.queues.len() as u32)
+            .filter(|queue| self.queues[*queue as usize].process == process)
+            .collect();
+        let under_way = queues.iter().map(|queue| self.not_arrived(*queue).len() as u32).collect();
+        self.processes[process as usize].under_way = under_way;
+        match landing {
+            Landing::Some => self.kill_process(process),
+            Landing::Exactly { verbs, torn } => {
+                for (queue, verbs) in queues.into_iter().zip(verbs) {
+                    self.lose_all_but(queue, verbs as usize, torn);
+                }
+                self.processes[process as usize].alive = false;
+                self.trace.note(self.now, || format!("process {process} dies"));
+            }
+        }
+    }
+
+    /// The verbs that are under way to the node of a queue, in order: their flights, and which they are.
+    fn not_arrived(&mut self, queue: u32) -> Vec<(u32, u32)> {
+        let under_way = self.queues[queue as usize].flights.clone();
+        let mut verbs = Vec::new();
+        for number in under_way {
+            let flight = self.flights.get(number);
+            if !flight.arrived {
+                verbs.extend((0..flight.verbs.len() as u32).map(|verb| (number, verb)));
+            }
+        }
+        verbs
+    }
+
+    /// The first so many verbs that are under way on a queue land, the last of them in part perhaps; no others do.
+    fn lose_all_but(&mut self, queue: u32, kept: usize, torn: bool) {
+        let verbs = self.not_arrived(queue);
+        for (number, verb) in verbs.iter().skip(kept) {
+            self.flights.get(*number).cut_from(*verb);
+        }
+        if let Some((number, verb)) = verbs[..kept.min(verbs.len())].last().filter(|_| torn) {
+            self.flights.get(*number).maimed = Some(*verb);
+        }
+        self.queues[queue as usize].severed = true;
     }
 
     /// From a random point on, nothing that is under way on a queue takes effect.

@@ -44,6 +44,8 @@ pub(crate) struct Flight {
     /// Events that still name it.
     pub(crate) events: u32,
     pub(crate) completing: bool,
+    /// The node works on it, or has.
+    pub(crate) arrived: bool,
     /// Whoever posted it has been told, or will never be.
     pub(crate) settled: bool,
 }
@@ -82,6 +84,7 @@ impl Flights {
         flight.maimed = None;
         flight.error = None;
         flight.completing = false;
+        flight.arrived = false;
         flight.settled = false;
         self.free.push(number);
     }

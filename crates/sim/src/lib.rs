@@ -57,6 +57,6 @@ mod trace;
 mod world;
 
 pub use adversary::{FaultKind, Faults};
-pub use process::ProcessId;
+pub use process::{Landing, ProcessId};
 pub use profile::{Cpu, Medium, Profile};
 pub use sim::{ClockModel, Sim};

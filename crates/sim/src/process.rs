@@ -19,6 +19,34 @@ pub(crate) struct Process {
     pub(crate) exposed: bool,
     pub(crate) nics: Nics,
     pub(crate) clock: Clock,
+    /// When and how it dies, if that is known.
+    pub(crate) fate: Option<Fate>,
+    /// What each of its queues had under way when it died: verbs that had not arrived.
+    pub(crate) under_way: Vec<u32>,
+}
+
+/// The end of a process: after so many more doorbells.
+#[derive(Clone, Debug)]
+pub(crate) struct Fate {
+    pub(crate) doorbells: u64,
+    /// Only those count that write several times.
+    pub(crate) writing: bool,
+    pub(crate) landing: Landing,
+}
+
+/// What becomes of the verbs that a process has under way when it dies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Landing {
+    /// On each queue some of them land, in order.
+    Some,
+    /// On each queue, in the order in which they were made, so many of those that have not arrived land; of the last of
+    /// them only a part, if it is torn.
+    Exactly {
+        /// How many.
+        verbs: Vec<u32>,
+        /// The last one of each queue lands in part.
+        torn: bool,
+    },
 }
 
 /// A machine's clock: nanoseconds, from virtual picoseconds.

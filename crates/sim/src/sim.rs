@@ -11,7 +11,7 @@ use crate::adversary::{FaultKind, Faults};
 use crate::link::SimLink;
 use crate::nic::Nics;
 use crate::node::Node;
-use crate::process::{Clock, Process, ProcessId, Thread};
+use crate::process::{Clock, Fate, Landing, Process, ProcessId, Thread};
 use crate::profile::Profile;
 use crate::runtime::SimRuntime;
 use crate::world::{QueueSide, ThreadSchedule, World};
@@ -69,6 +69,8 @@ impl Sim {
             exposed: false,
             nics: Nics::new(&state.profile),
             clock,
+            fate: None,
+            under_way: Vec::new(),
         });
         ProcessId(number)
     }
@@ -172,6 +174,23 @@ impl Sim {
     /// Kills a process as `kill -9` does.
     pub fn kill(&self, process: ProcessId) {
         self.world.state().kill_process(process.0);
+    }
+
+    /// Lets a process die when it has posted so many more doorbells, at least one.
+    pub fn kill_at(&self, process: ProcessId, doorbells: u64, landing: Landing) {
+        let fate = Fate { doorbells: doorbells.max(1), writing: false, landing };
+        self.world.state().processes[process.0 as usize].fate = Some(fate);
+    }
+
+    /// The same, when it has posted so many that write several times.
+    pub fn kill_writing(&self, process: ProcessId, doorbells: u64) {
+        let fate = Fate { doorbells: doorbells.max(1), writing: true, landing: Landing::Some };
+        self.world.state().processes[process.0 as usize].fate = Some(fate);
+    }
+
+    /// How many verbs each queue of a process had under way when it died as [`Sim::kill_at`] said.
+    pub fn under_way_at_death(&self, process: ProcessId) -> Vec<u32> {
+        self.world.state().processes[process.0 as usize].under_way.clone()
     }
 
     /// Whether a process is alive.

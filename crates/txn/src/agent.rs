@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use farside_fabric::{Tally, Worker};
+use farside_fabric::{ClientId, FabricError, Tally, Worker};
 use farside_pool::alloc::Heap;
 use farside_pool::{Config, Links, Permit, RegionId, Seat};
 
@@ -20,6 +20,9 @@ use crate::space::Space;
 use crate::system::{self, FORMAT, THIS_FORMAT};
 use crate::words::Lock;
 use crate::{Trap, Txn, TxnError, horizon};
+
+/// How long to wait for locks that are given back.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A thread's part in a session.
 pub struct Agent {
@@ -68,14 +71,14 @@ impl Agent {
     pub async fn join(worker: &Worker, parts: Parts) -> Result<Rc<Self>, TxnError> {
         let Parts { session, seat, links, clock } = parts;
         let permit = seat.permit(worker.now()).ok_or(TxnError::NotNow)?;
-        let queues = connect(&links, permit.config()).await?;
+        let queues = connect(&links, permit.config()).await;
         let config = permit.config();
         prepare(worker, &queues, config).await?;
         let places: Vec<_> = config.regions.iter().filter_map(|r| queues.place(r)).collect();
         let full = || TxnError::Refused("a process has at most 15 threads in a session".into());
         let (vacancy, noted) = session.enter().ok_or_else(full)?;
         let Vacancy { thread, last_tick, rings } = vacancy;
-        let heap_owner = session.identity.serial << 10 | u64::from(thread);
+        let slab_owner = session.slab_owner(thread);
         let bytes = session.limits.ring_bytes;
         let rings = rings
             .into_iter()
@@ -93,7 +96,7 @@ impl Agent {
             last_age: Cell::new(0),
             past: Cell::new(0),
             rings: RefCell::new(rings),
-            space: Space::new(Heap::new(worker, heap_owner, places)),
+            space: Space::new(Heap::new(worker, slab_owner, places)),
             snapshots: RefCell::default(),
             floors: RefCell::default(),
             noted,
@@ -103,6 +106,13 @@ impl Agent {
             trap: Cell::new(None),
             session,
         });
+        // From now on what is locked by the name of the place is locked by this session.
+        let _ = agent.session.since.compare_exchange(
+            agent.session.identity.since,
+            agent.session.identity.since.max(agent.upper()),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
         // Nobody uses an address or a snapshot that others do not know of.
         if !agent.session.told.load(Ordering::Acquire) {
             horizon::look(&agent).await?;
@@ -111,23 +121,52 @@ impl Agent {
             return Err(TxnError::NotNow);
         }
         worker.spawn(horizon::tend(Rc::downgrade(&agent))).detach();
+        worker.spawn(horizon::tidy(Rc::downgrade(&agent))).detach();
         Ok(agent)
     }
 
     /// Begins a transaction; one that begins again, with the age that it had.
     pub async fn begin(self: &Rc<Self>, age: Option<u64>) -> Result<Box<Txn>, TxnError> {
         let permit = self.permit()?;
-        let queues = self.queues();
-        if queues.epoch != permit.config().epoch || queues.is_broken() {
-            let queues = connect(&self.links, permit.config()).await?;
-            *self.queues.borrow_mut() = Rc::new(queues);
-        }
+        self.reach(&permit).await;
         let age = age.unwrap_or_else(|| self.next_age());
         Ok(Txn::new(Rc::clone(self), permit, age))
     }
 
+    /// Queues to all nodes, connected anew where they were broken.
+    pub(crate) async fn reach(&self, permit: &Permit) -> Rc<Queues> {
+        let queues = self.queues();
+        if queues.epoch != permit.config().epoch || queues.is_broken() {
+            let queues = connect(&self.links, permit.config()).await;
+            if self.links.is_fenced() {
+                self.session.fenced.store(true, Ordering::Release);
+            }
+            *self.queues.borrow_mut() = Rc::new(queues);
+        }
+        self.queues()
+    }
+
+    /// An error if the process was taken for dead: nothing that it does has any effect.
+    pub(crate) fn check_fenced(&self) -> Result<(), TxnError> {
+        match self.session.fenced.load(Ordering::Acquire) {
+            true => Err(TxnError::Fabric(FabricError::Fenced(self.client()))),
+            false => Ok(()),
+        }
+    }
+
     pub(crate) fn permit(&self) -> Result<Permit, TxnError> {
+        self.check_fenced()?;
         self.seat.permit(self.worker.now()).ok_or(TxnError::NotNow)
+    }
+
+    /// The id under which its process is fenced.
+    pub fn client(&self) -> ClientId {
+        ClientId(self.session.identity.client)
+    }
+
+    /// How long others wait before they take a session for dead.
+    pub(crate) fn lease(&self) -> Duration {
+        Duration::from_nanos(self.seat.view().config().lease_ns)
     }
 
     pub(crate) fn queues(&self) -> Rc<Queues> {
@@ -166,9 +205,10 @@ impl Agent {
         Ok((free, all))
     }
 
-    /// Waits until all locks are given back that are on their way.
+    /// Waits until all locks are given back that are on their way; not for ever, where a node does not answer.
     pub async fn quiesce(&self) {
-        while self.releasing.get() > 0 {
+        let start = self.worker.now();
+        while self.releasing.get() > 0 && self.worker.now() - start < PATIENCE {
             self.worker.yield_now().await;
         }
     }
@@ -226,7 +266,8 @@ impl Agent {
 
     /// The name of a transaction that locks now for the first time.
     pub(crate) fn next_lock(&self) -> Lock {
-        let tick = Lock::tick_at(self.lower()).max(self.last_tick.get() + 1);
+        let since = Lock::tick_at(self.session.since.load(Ordering::Relaxed));
+        let tick = Lock::tick_at(self.lower()).max(self.last_tick.get().max(since) + 1);
         self.last_tick.set(tick);
         Lock::new(self.owner, tick)
     }
@@ -293,13 +334,13 @@ impl Agent {
 }
 
 /// A queue to every node of a configuration.
-pub(crate) async fn connect(links: &Links, config: &Config) -> Result<Queues, TxnError> {
+pub(crate) async fn connect(links: &Links, config: &Config) -> Queues {
     let mut to = Vec::with_capacity(config.nodes.len());
     for node in &config.nodes {
         // Who cannot be reached is left out: whoever needs it hears of that.
         to.extend(links.to(node).await.map(|queue| (node.id, queue)));
     }
-    Ok(Queues { epoch: config.epoch, to })
+    Queues { epoch: config.epoch, incomplete: to.len() < config.nodes.len(), to }
 }
 
 /// Makes an empty pool ours, and refuses one that is of another format.

@@ -8,15 +8,19 @@ use std::time::Duration;
 
 use farside_fabric::probe;
 use farside_fabric::runtime::question;
+use farside_pool::{Addr, within};
 use smallvec::SmallVec;
 
-use crate::object::{HEADER, IN_USE, LOCK, TS};
+use crate::object::{HEADER, IN_USE, LOCK, Raw, TS, Target};
 use crate::queues::replicas;
 use crate::record::{self, Record};
 use crate::release::Release;
 use crate::ring::{Released, Ring};
 use crate::txn::Txn;
 use crate::{INSTALL, Trap, TxnError, VALIDATE, Why, horizon};
+
+/// How long whoever commits waits for that, or a few leases: then it goes on without it.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The heap's word, before a record that is outside of the ring.
 const RECORD_HEAD: u64 = 8;
@@ -102,7 +106,9 @@ impl Txn {
         }
         let (asked, answer) = question();
         agent.beside(async move { asked.answer(finish.await) });
-        answer.await
+        let patience = PATIENCE.max(4 * agent.lease());
+        let unknown = || Err(TxnError::Pending("a node does not answer".into()));
+        within(&agent.worker, patience, answer).await.unwrap_or_else(unknown)
     }
 
     /// Installs, waits until the commit time is past, and gives the locks back.
@@ -128,7 +134,8 @@ impl Txn {
         }
         release.released = Some(released);
         release.bury(std::mem::take(&mut self.doomed), time);
-        release.later.extend(self.spilled.drain(..).map(|addr| (time, addr)));
+        let spilled = Raw::Spilled(self.agent.owner);
+        release.later.extend(self.spilled.drain(..).map(|addr| (time, addr, spilled)));
         release.detach();
         Ok(Some(time))
     }
@@ -139,11 +146,12 @@ impl Txn {
         for waits in 1.. {
             match self.look_again().await? {
                 None => break,
-                Some(word) if !self.may_wait(word, waits) => {
+                Some((_, word)) if !self.may_wait(word, waits) => {
                     probe!("an object that was only read is locked");
                     return Err(TxnError::Conflict(Why::Locked));
                 }
-                Some(_) => {
+                Some((addr, word)) => {
+                    self.meet(addr, word).await?;
                     let pause = Duration::from_nanos(500 << waits.min(5));
                     self.agent.worker.sleep(pause).await;
                 }
@@ -152,33 +160,32 @@ impl Txn {
         Ok(())
     }
 
-    /// One look; whose lock is in the way, if there is one.
-    async fn look_again(&self) -> Result<Option<u64>, TxnError> {
+    /// One look; which lock is in the way, if there is one.
+    async fn look_again(&self) -> Result<Option<(Addr, u64)>, TxnError> {
         let agent = &self.agent;
         let mut round = agent.worker.round().counted(&agent.tally, VALIDATE);
         let mut looks = Vec::new();
         let random = agent.worker.random() as usize;
-        let only_read =
-            |entry: &crate::txn::Entry| !entry.locked && entry.counts && entry.is_seen();
-        for (at, entry) in self.entries.iter().enumerate().filter(|(_, entry)| only_read(entry)) {
+        let only_read = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_only_read());
+        for (at, entry) in only_read {
             let addr = entry.target.addr;
             let replicas = replicas(self.permit.config(), addr)?;
             let replica = replicas[random.wrapping_add(at) % replicas.len()];
             let mut bell = round.to(self.queues.to(replica.node)?);
             let lock = bell.read(replica.base + addr.offset() + LOCK, 8);
             let ts = bell.read(replica.base + addr.offset() + TS, 8);
-            looks.push((lock, ts, entry.version.ts));
+            looks.push((lock, ts, entry.version.ts, addr));
         }
         self.trip();
         let done = round.ring().await?;
         let mut locked = None;
-        for (lock, ts, known) in looks {
+        for (lock, ts, known, addr) in looks {
             if done[ts][0] != known {
                 probe!("an object that was only read has changed");
                 return Err(TxnError::Conflict(Why::Changed));
             }
             if done[lock][0] != 0 && !agent.has(Trap::ValidationIgnoresLocks) {
-                locked = Some(done[lock][0]);
+                locked = Some((addr, done[lock][0]));
             }
         }
         Ok(locked)
@@ -188,6 +195,9 @@ impl Txn {
     async fn prepare(&mut self, time: u64, released: &Released) -> Result<Writes, TxnError> {
         let lock = self.lock.ok_or_else(|| TxnError::Refused("nothing is locked".into()))?;
         let objects = self.entries.iter().filter(|entry| entry.new.is_some()).count() as u64;
+        if objects > record::MOST_OBJECTS {
+            return Err(TxnError::Refused(format!("a transaction that writes {objects} objects")));
+        }
         let mut all = Writes::default();
         all.words.reserve(objects as usize * 20);
         for at in 0..self.entries.len() {
@@ -196,11 +206,15 @@ impl Txn {
             }
             let (prev, spilled) = self.take_slot(at, time, released).await?;
             let entry = &self.entries[at];
-            let record = Record { id: lock.to_word(), objects, object: entry.target.addr, time };
+            let new = entry.new.as_ref().expect("seen above");
+            let Target { addr: object, room } = entry.target;
+            let (fresh, erased) = (entry.fresh, !new.is_present());
+            let id = lock.to_word();
+            let record = Record { id, objects, object, room, fresh, erased, time };
             let begin = all.words.len();
-            record.extend(&entry.version, &mut all.words);
+            record.extend(prev, &entry.version, &mut all.words);
             let object = all.words.len();
-            entry.new.as_ref().expect("seen above").extend(time, prev, &mut all.words);
+            new.extend(time, prev, &mut all.words);
             let end = all.words.len();
             let write = Write { entry: at, record_at: prev, spilled, record: begin, object, end };
             all.writes.push(write);
@@ -242,7 +256,7 @@ impl Txn {
     async fn install(&self, all: &Writes) -> Result<(), TxnError> {
         let agent = &self.agent;
         let queues = Rc::clone(&self.queues);
-        for _ in 0..100 {
+        for tries in 0u32.. {
             let mut round = agent.worker.round().counted(&agent.tally, INSTALL);
             for write in &all.writes {
                 let entry = &self.entries[write.entry];
@@ -254,7 +268,7 @@ impl Txn {
                     let at = replica.base + addr.offset();
                     let record_at = replica.base + write.record_at;
                     if write.spilled {
-                        bell.write(record_at - RECORD_HEAD, &[IN_USE]);
+                        bell.write(record_at - RECORD_HEAD, &[Raw::Spilled(agent.owner).to_word()]);
                     }
                     bell.write(record_at, record);
                     if entry.fresh {
@@ -267,14 +281,14 @@ impl Txn {
                 }
             }
             self.trip();
-            let Err(error) = round.ring().await else { return Ok(()) };
+            let Err(error) = round.ring().await else { break };
             probe!("an install is posted again");
-            for (_, queue) in &queues.to {
-                if queue.is_broken() && queue.reconnect().await.is_err() {
-                    return Err(TxnError::Pending(error.to_string()));
-                }
+            // Until it succeeds, or others have taken this process for dead: then they decide.
+            if queues.mend().await.is_err() {
+                return Err(TxnError::Pending(error.to_string()));
             }
+            agent.worker.sleep(Duration::from_micros(1 << tries.min(12))).await;
         }
-        Err(TxnError::Pending("an install fails again and again".into()))
+        Ok(())
     }
 }

@@ -32,6 +32,9 @@ pub enum TxnError {
     /// The snapshot is older than what is kept.
     #[error("the snapshot is too old")]
     TooOld,
+    /// A memory node cannot be reached now: to be tried again.
+    #[error("memory node {0} cannot be reached")]
+    Unreachable(u16),
     /// An object is in no region of the pool, or larger than its room.
     #[error("{0}")]
     Refused(String),
@@ -52,6 +55,12 @@ pub enum TxnError {
 impl TxnError {
     /// Whether the same transaction may succeed when it is tried again soon.
     pub fn is_passing(&self) -> bool {
-        matches!(self, TxnError::Conflict(_) | TxnError::NotNow | TxnError::Moved)
+        use TxnError::{Conflict, Fabric, Moved, NotNow, Unreachable};
+        match self {
+            // The node may answer again: then its queues are connected anew.
+            Fabric(error) => !matches!(error, FabricError::Fenced(_)),
+            Conflict(_) | NotNow | Moved | Unreachable(_) => true,
+            _ => false,
+        }
     }
 }

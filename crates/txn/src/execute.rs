@@ -12,11 +12,12 @@ use crate::object::{LOCK, TS, Target, Version};
 use crate::queues::replicas;
 use crate::reader::{Asked, Reading};
 use crate::release::Release;
-use crate::txn::{Access, Mode, Txn, UNSEEN};
+use crate::txn::{Access, Mode, Txn};
 use crate::words::Lock;
 use crate::{EXECUTE, Trap, TxnError, Why};
 
-/// How long to wait for the bit of a backup whose primary is ours: its holder has lost, and gives way.
+/// How long to wait for the bit of a backup whose primary is ours, or a few leases: its holder has lost, and gives way, or
+/// is dead and is repaired.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often a transaction that has nothing to lose asks for locks that others have, before it gives up.
@@ -153,15 +154,13 @@ impl Txn {
         let fresh: Vec<usize> =
             step.locks.iter().copied().filter(|at| self.entries[*at].fresh).collect();
         fresh.iter().for_each(|at| self.entries[*at].fresh = false);
-        if let Some(release) = self.take_locks(true)
-            && !release.run().await
-        {
-            return Err(TxnError::TimedOut("a release"));
+        if let Some(release) = self.take_locks(true) {
+            release.run().await?;
         }
         fresh.iter().for_each(|at| self.entries[*at].fresh = true);
         for at in step.locks.iter().chain(&step.reads) {
             self.entries[*at].locked = false;
-            self.entries[*at].version = Version { ts: UNSEEN, ..Version::default() };
+            self.entries[*at].forget();
         }
         self.lock = None;
         if let Some(snapshot) = self.snapshot.take() {
@@ -182,6 +181,9 @@ impl Txn {
         let reading = |entry: &usize| Reading::new(*entry, random.wrapping_add(*entry));
         let mut readings: Few<Reading> = step.reads.iter().map(reading).collect();
         let mut left = self.lock_and_read(step, &mut readings).await?;
+        for (entry, word) in &left.lost {
+            self.meet(self.entries[*entry].target.addr, *word).await?;
+        }
         if !left.lost.is_empty() && step.is_first {
             return Err(TxnError::Conflict(Why::Locked));
         }
@@ -221,9 +223,7 @@ impl Txn {
                 self.entries[*at].posted = false;
             }
             left.missing.retain(|(entry, _)| !left.lost.iter().any(|(lost, _)| lost == entry));
-            if !release.run().await {
-                return Err(TxnError::TimedOut("a release"));
-            }
+            release.run().await?;
             let cost = (self.agent.worker.now() - start).as_nanos() as u64;
             let pause = self.agent.worker.random_below(cost.max(100) << tries.min(3));
             self.agent.worker.sleep(Duration::from_nanos(pause)).await;
@@ -231,6 +231,9 @@ impl Txn {
             let step = Step { locks, reads: Few::new(), peeks: Vec::new(), is_first: false };
             let more = self.lock_and_read(&step, &mut Few::new()).await?;
             left.lost = more.lost;
+            for (entry, word) in &left.lost {
+                self.meet(self.entries[*entry].target.addr, *word).await?;
+            }
             left.missing.extend(more.missing);
             left.too_new |= more.too_new;
         }
@@ -252,7 +255,7 @@ impl Txn {
         let Some(old) = self.snapshot else { return Ok(()) };
         // What does not count is not looked at again: it is of the old snapshot, and proves nothing in the new one.
         for entry in self.entries.iter_mut().filter(|entry| !entry.locked && !entry.counts) {
-            entry.version = Version { ts: UNSEEN, ..Version::default() };
+            entry.forget();
             entry.counts = true;
         }
         if self.has_read_only() {
@@ -396,7 +399,7 @@ impl Txn {
             // Nobody writes an object without its lock.
             None => return Err(TxnError::Refused("an object is damaged".into())),
         };
-        if known.ts != UNSEEN && known.ts != version.ts && self.entries[entry].counts {
+        if self.entries[entry].is_seen() && known.ts != version.ts && self.entries[entry].counts {
             probe!("an object was overtaken before it was locked");
             return Err(TxnError::Conflict(Why::Overtaken));
         }
@@ -424,7 +427,7 @@ impl Txn {
                 break;
             }
             probe!("a backup's bit is asked for again");
-            if agent.worker.now() - start > PATIENCE {
+            if agent.worker.now() - start > PATIENCE.max(4 * agent.lease()) {
                 return Err(TxnError::TimedOut("a backup's bit"));
             }
             agent.worker.sleep(Duration::from_nanos(200 << tries.min(8))).await;
@@ -442,8 +445,13 @@ impl Txn {
             self.trip();
             let done = round.ring().await?;
             let stolen = agent.has(Trap::StolenBit);
-            let mut bits = bits.into_iter();
-            missing.retain(|_| done[bits.next().expect("one each")] != 0 && !stolen);
+            let words: Vec<u64> = bits.into_iter().map(|bit| done[bit]).collect();
+            drop(done);
+            for ((entry, _), word) in missing.iter().zip(&words).filter(|(_, word)| **word != 0) {
+                self.meet(self.entries[*entry].target.addr, *word).await?;
+            }
+            let mut words = words.into_iter();
+            missing.retain(|_| words.next().expect("one each") != 0 && !stolen);
         }
         Ok(())
     }
@@ -474,6 +482,7 @@ impl Txn {
                 is_torn
             });
         }
-        Err(TxnError::TimedOut("an object that is torn again and again"))
+        // Whoever was writing there may be dead: it is repaired some time.
+        Err(TxnError::Conflict(Why::Locked))
     }
 }

@@ -1,37 +1,56 @@
 //! Which snapshots are still read, and which addresses are still used: every session writes its oldest to its line
-//! of the board, and reads those of all others. What is older than all of them is needed by nobody.
+//! of the board, and reads those of all others. What is older than all of them is needed by nobody. Whoever writes
+//! nothing any more is dead.
 
 use std::rc::{Rc, Weak};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use farside_fabric::{Time, probe};
+use farside_fabric::{FabricError, probe};
 use farside_pool::{Config, Replica};
 
 use crate::agent::Agent;
 use crate::queues::{Queues, replicas};
-use crate::system::{self, BOARD, LINE_BYTES, REQUEST, SESSIONS};
-use crate::{HORIZON, TxnError};
+use crate::system::{self, BOARD, LINE_BYTES, LINE_WORDS, Line, OLDEST, REQUEST, SESSIONS};
+use crate::{HORIZON, TxnError, repair, watch};
 
 /// How often a thread tells which snapshots it reads.
-const TELLING: Duration = Duration::from_micros(500);
+pub(crate) const TELLING: Duration = Duration::from_micros(500);
+
+/// How often it looks at least when somebody seems to be dead.
+const LEAST_PAUSE: Duration = Duration::from_micros(20);
 
 /// How often a thread looks after its heap.
 const TIDYING: Duration = Duration::from_millis(20);
 
-/// Tells and asks again and again, and looks after the heap, as long as the thread's agent exists.
-pub(crate) async fn tend(agent: Weak<Agent>) {
-    let mut tidied = Time(0);
+/// Looks after the heap again and again, as long as the thread's agent exists.
+pub(crate) async fn tidy(agent: Weak<Agent>) {
     while let Some(agent) = agent.upgrade() {
-        let _ = look(&agent).await;
-        let now = agent.worker.now();
-        if now - tidied > TIDYING {
-            let _ = agent.tidy().await;
-            tidied = now;
-        }
+        let _ = agent.tidy().await;
         let worker = agent.worker.clone();
         drop(agent);
-        worker.sleep(TELLING).await;
+        worker.sleep(TIDYING).await;
+    }
+}
+
+/// Tells and asks again and again, as long as the thread's agent exists. Nothing may keep it from that for long: others would
+/// take the session for dead.
+pub(crate) async fn tend(agent: Weak<Agent>) {
+    while let Some(agent) = agent.upgrade() {
+        if let Err(TxnError::Fabric(FabricError::Fenced(_))) = look(&agent).await {
+            probe!("a session finds that it was fenced");
+            agent.session.fenced.store(true, Ordering::Release);
+            return;
+        }
+        repair::repair_the_dead(&agent);
+        let worker = agent.worker.clone();
+        let patience = watch::patience(agent.lease());
+        let me = agent.session.identity.client;
+        let next = agent.session.watch.next(worker.now(), me, patience);
+        drop(agent);
+        // Sooner if somebody is about to be taken for dead.
+        let pause = next.map_or(TELLING, |next| next.clamp(LEAST_PAUSE, TELLING));
+        worker.sleep(pause).await;
     }
 }
 
@@ -39,7 +58,7 @@ pub(crate) async fn tend(agent: Weak<Agent>) {
 pub(crate) async fn look(agent: &Rc<Agent>) -> Result<(), TxnError> {
     let Some(permit) = agent.seat.permit(agent.worker.now()) else { return Ok(()) };
     let session = &agent.session;
-    let queues = agent.queues();
+    let queues = agent.reach(&permit).await;
     let copies = replicas(permit.config(), system::catalog_root())?;
     if !session.told.load(Ordering::Acquire) {
         let places = u64::from(session.identity.slot) + 1;
@@ -49,10 +68,12 @@ pub(crate) async fn look(agent: &Rc<Agent>) -> Result<(), TxnError> {
         let known = session.sessions.load(Ordering::Relaxed);
         // The time first: whoever enters meanwhile reads nothing that is older.
         let now = agent.lower();
-        let line = [session.oldest(now).max(1), session.raise_floor(0).max(1)];
+        let (oldest, floor) = (session.oldest(now).max(1), session.raise_floor(0).max(1));
+        let beat = session.beat.fetch_add(1, Ordering::Relaxed) + 1;
+        let line = [oldest, floor, beat, session.since.load(Ordering::Acquire)];
         let mut round = agent.worker.round().counted(&agent.tally, HORIZON);
         for replica in copies {
-            let at = replica.base + system::line(session.identity.slot);
+            let at = replica.base + system::line(session.identity.slot) + OLDEST;
             round.to(queues.to(replica.node)?).write(at, &line);
         }
         let Replica { node, base } = copies[0];
@@ -68,11 +89,13 @@ pub(crate) async fn look(agent: &Rc<Agent>) -> Result<(), TxnError> {
             session.sessions.fetch_max(sessions, Ordering::Relaxed);
             continue;
         }
+        let (lines, _) = done[board].as_chunks::<LINE_WORDS>();
+        let lines = lines.iter().map(Line::from_words);
+        session.watch.note(agent.worker.now(), lines.clone(), agent.lease());
         // Who has told nothing yet reads nothing yet.
-        let (lines, _) = done[board].as_chunks::<2>();
-        let least =
-            |word: usize| lines.iter().map(|line| line[word]).filter(|word| *word != 0).min();
-        let (oldest, floor) = (least(0).unwrap_or(0), least(1).unwrap_or(0));
+        let least = |word: fn(Line) -> u64| lines.clone().map(word).filter(|word| *word != 0).min();
+        let oldest = least(|line| line.oldest).unwrap_or(0);
+        let floor = least(|line| line.floor).unwrap_or(0);
         if session.horizon.fetch_max(oldest, Ordering::AcqRel) < oldest {
             probe!("the horizon moves on");
         }

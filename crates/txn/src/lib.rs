@@ -15,7 +15,8 @@
 //! | `space` | where objects come from and go to |
 //! | `turns` | who within a process may ask for a lock next |
 //! | `horizon` | which snapshots are still read, and which addresses are still used |
-//! | [`Session`] | what the threads of a process share |
+//! | `watch`, `repair` | who lives, and what the dead leave behind |
+//! | [`Session`], `place` | what the threads of a process share |
 //! | [`Agent`] | a thread of a session, with its queues |
 //! | [`Txn`] | a transaction; `execute`, `reader`, `commit` and `release` are its phases |
 //!
@@ -35,10 +36,12 @@ mod execute;
 mod horizon;
 mod noted;
 pub mod object;
+mod place;
 mod queues;
 mod reader;
 pub mod record;
 mod release;
+mod repair;
 mod ring;
 mod session;
 mod space;
@@ -46,6 +49,7 @@ pub mod system;
 mod trap;
 mod turns;
 mod txn;
+mod watch;
 mod words;
 
 pub use agent::{Agent, Parts};

@@ -34,6 +34,47 @@ const _: () = assert!(cfg!(target_endian = "little"), "bodies are bytes in the o
 /// The heap's word of an object that is in use.
 pub(crate) const IN_USE: u64 = 0xfa51_de0b_1ec7_0002;
 
+/// The heap's words of a record ring, and of a record that is outside of one: with their owner of locks.
+const RING: u64 = 0xfa51_0000_0000_4196;
+const SPILLED: u64 = 0xfa51_0000_0000_5b11;
+
+/// That of a large body that only old versions name.
+pub(crate) const DOOMED: u64 = 0xfa51_de0b_1ec7_0003;
+
+/// What a place is in which nobody expects an object, by the heap's word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Raw {
+    /// A record ring of an owner of locks.
+    Ring(u16),
+    /// A record of an owner of locks that is outside of its ring.
+    Spilled(u16),
+    /// A large body that only old versions name.
+    Doomed,
+    /// A large body, or something unknown.
+    Other,
+}
+
+impl Raw {
+    pub(crate) fn to_word(self) -> u64 {
+        match self {
+            Raw::Ring(owner) => RING | u64::from(owner) << 32,
+            Raw::Spilled(owner) => SPILLED | u64::from(owner) << 32,
+            Raw::Doomed => DOOMED,
+            Raw::Other => IN_USE,
+        }
+    }
+
+    pub(crate) fn from_word(word: u64) -> Self {
+        let owner = (word >> 32) as u16;
+        match word {
+            DOOMED => Raw::Doomed,
+            _ if word == Raw::Ring(owner).to_word() => Raw::Ring(owner),
+            _ if word == Raw::Spilled(owner).to_word() => Raw::Spilled(owner),
+            _ => Raw::Other,
+        }
+    }
+}
+
 /// There is something: without this flag an object was taken away, or never was.
 const PRESENT: u64 = 1 << 24;
 
@@ -157,6 +198,14 @@ pub(crate) fn body_words(meta: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_place_is_is_read_as_it_was_written() {
+        for raw in [Raw::Ring(7), Raw::Spilled(16_383), Raw::Doomed, Raw::Other] {
+            assert_eq!(Raw::from_word(raw.to_word()), raw);
+        }
+        assert_eq!(Raw::from_word(0x1234), Raw::Other);
+    }
 
     #[test]
     fn an_object_is_read_as_it_was_written_and_torn_ones_are_not() {

@@ -1,6 +1,6 @@
 //! The queues of a thread to the nodes of a configuration.
 
-use farside_fabric::Queue;
+use farside_fabric::{FabricError, Queue, Worker};
 use farside_pool::alloc::Place;
 use farside_pool::{Addr, Config, Region, Replica};
 
@@ -11,18 +11,65 @@ use crate::TxnError;
 pub(crate) struct Queues {
     pub(crate) epoch: u64,
     pub(crate) to: Vec<(u16, Queue)>,
+    /// Some nodes could not be reached.
+    pub(crate) incomplete: bool,
 }
 
 impl Queues {
     #[inline]
     pub(crate) fn to(&self, node: u16) -> Result<&Queue, TxnError> {
         let known = self.to.iter().find(|(id, _)| *id == node);
-        let unknown = || TxnError::Refused(format!("there is no queue to node {node}"));
-        known.map(|(_, queue)| queue).ok_or_else(unknown)
+        known.map(|(_, queue)| queue).ok_or(TxnError::Unreachable(node))
     }
 
     pub(crate) fn is_broken(&self) -> bool {
-        self.to.iter().any(|(_, queue)| queue.is_broken())
+        self.incomplete || self.to.iter().any(|(_, queue)| queue.is_broken())
+    }
+
+    /// Connects those anew that are broken, as far as that can be now. An error if this process is fenced.
+    pub(crate) async fn mend(&self) -> Result<(), TxnError> {
+        for (_, queue) in self.to.iter().filter(|(_, queue)| queue.is_broken()) {
+            if let Err(fenced @ FabricError::Fenced(_)) = queue.reconnect().await {
+                return Err(fenced.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes words of an object, from so many bytes on, on all replicas.
+    pub(crate) async fn write_all(
+        &self,
+        worker: &Worker,
+        config: &Config,
+        addr: Addr,
+        from: u64,
+        words: &[u64],
+    ) -> Result<(), TxnError> {
+        let mut round = worker.round();
+        for replica in replicas(config, addr)? {
+            let at = replica.base + addr.offset() + from;
+            round.to(self.to(replica.node)?).write(at, words);
+        }
+        round.ring().await?;
+        Ok(())
+    }
+
+    /// Replaces a word of an object, so many bytes from its beginning, on all replicas that have the old one.
+    pub(crate) async fn swap_all(
+        &self,
+        worker: &Worker,
+        config: &Config,
+        addr: Addr,
+        at: u64,
+        (old, new): (u64, u64),
+    ) -> Result<(), TxnError> {
+        let mut round = worker.round();
+        for replica in replicas(config, addr)? {
+            let at = replica.base + addr.offset() + at;
+            round.to(self.to(replica.node)?).cas(at, old, new);
+        }
+        round.ring().await?;
+        Ok(())
     }
 
     /// A region as a heap reaches it; `None` if a node is out of reach, or there is no copy.

@@ -44,8 +44,8 @@ pub(crate) enum Look {
     Found(Version),
     /// Somebody is about to commit before the snapshot.
     Wait(u64),
-    /// It was torn.
-    Again,
+    /// It was torn; perhaps somebody has the lock.
+    Again(u64),
     Follow {
         offset: u64,
         left: u64,
@@ -54,7 +54,7 @@ pub(crate) enum Look {
     Mismatch,
 }
 
-/// How long a reader waits for a lock. Whoever holds it that long is dead.
+/// How long a reader waits for a lock, or a few leases. Whoever held it that long is dead, and was repaired.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often in a row an object is found torn, at most; from some times on with pauses.
@@ -131,8 +131,11 @@ impl Txn {
                     probe!("a reader that holds locks gives way");
                     return Err(TxnError::Conflict(Why::Locked));
                 }
-                if self.agent.worker.now() - start > PATIENCE {
+                if self.agent.worker.now() - start > PATIENCE.max(4 * self.agent.lease()) {
                     return Err(TxnError::TimedOut("a lock that is older than the snapshot"));
+                }
+                for reading in readings.iter().filter(|reading| reading.waits > 0) {
+                    self.meet(self.entries[reading.entry].target.addr, reading.lock).await?;
                 }
                 let pause = Duration::from_nanos(500 << waits.min(6));
                 self.agent.worker.sleep(pause).await;
@@ -187,7 +190,7 @@ impl Txn {
             None if self.agent.has(Trap::TornIsFine) => Version::unchecked(words),
             None => {
                 probe!("a reader finds a torn object");
-                return Look::Again;
+                return Look::Again(lock);
             }
         };
         let may_commit_before = lock != 0 && Lock::time_of(lock) < snapshot;
@@ -207,7 +210,8 @@ impl Txn {
     fn judge_record(&self, reading: &Reading, left: u64, words: &[u64]) -> Look {
         let snapshot = self.snapshot.expect("who reads has a snapshot");
         let object = self.entries[reading.entry].target.addr;
-        let found = Record::from_words(words);
+        let Stage::Old { offset, .. } = reading.stage else { return Look::Again(0) };
+        let found = Record::from_words(offset, words);
         let trusting = self.agent.has(Trap::EarlyReuse);
         let named = |record: &Record| record.object == object && record.time == left || trusting;
         match found.filter(|(record, _)| named(record)) {
@@ -230,10 +234,14 @@ impl Txn {
                 reading.lock = lock;
                 reading.stage = Stage::Head;
             }
-            Look::Again => {
+            Look::Again(lock) => {
                 reading.stage = Stage::Head;
                 reading.torn += 1;
-                if reading.torn > MOST_TORN {
+                if lock != 0 && reading.torn > TORN_AT_ONCE {
+                    // Whoever writes there takes long, or is dead.
+                    reading.waits += 1;
+                    reading.lock = lock;
+                } else if reading.torn > MOST_TORN {
                     // Nobody writes for so long: there is no object any more.
                     return Err(TxnError::TooOld);
                 }

@@ -4,12 +4,12 @@ use std::future::Future;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
-use farside_fabric::probe;
+use farside_fabric::{FabricError, probe};
 use farside_pool::{Addr, Config, Permit, Replica};
 use smallvec::SmallVec;
 
 use crate::agent::Agent;
-use crate::object::LOCK;
+use crate::object::{IN_USE, LOCK, Raw};
 use crate::queues::{Queues, replicas};
 use crate::ring::Released;
 use crate::turns::Turn;
@@ -32,7 +32,7 @@ pub(crate) struct Release {
     /// What nobody needs after a commit.
     pub(crate) doomed: Vec<Addr>,
     /// What is freed when nobody reads a snapshot of before a time.
-    pub(crate) later: Vec<(u64, Addr)>,
+    pub(crate) later: Vec<(u64, Addr, Raw)>,
     /// Told when the locks are free.
     pub(crate) released: Option<Released>,
     /// Nothing is left to do.
@@ -40,7 +40,7 @@ pub(crate) struct Release {
     /// It was begun again: a thread that ends drops that, too, and there is an end to it.
     again: bool,
     /// Keeps the session from acknowledging another configuration until all is done.
-    _permit: Rc<Permit>,
+    permit: Rc<Permit>,
 }
 
 impl Release {
@@ -58,7 +58,7 @@ impl Release {
             released: None,
             done: false,
             again: false,
-            _permit: Rc::clone(&txn.permit),
+            permit: Rc::clone(&txn.permit),
         }
     }
 
@@ -80,7 +80,7 @@ impl Release {
         for doomed in doomed {
             match doomed {
                 Doomed::Object(addr) => self.doomed.push(addr),
-                Doomed::Blob(addr) => self.later.push((time, addr)),
+                Doomed::Blob(addr) => self.later.push((time, addr, Raw::Other)),
             }
         }
     }
@@ -97,15 +97,14 @@ impl Release {
     }
 
     /// Gives them back: each only if it is still ours. Again after an error, in new queues.
-    pub(crate) async fn run(mut self) -> bool {
+    pub(crate) async fn run(mut self) -> Result<(), TxnError> {
+        let mut failed = TxnError::TimedOut("a release");
         for tries in 0..100 {
             if tries > 0 {
                 probe!("a release is posted again");
-                for (replica, _) in &self.places {
-                    let Ok(queue) = self.queues.to(replica.node) else { continue };
-                    if queue.is_broken() {
-                        let _ = queue.reconnect().await;
-                    }
+                if let Err(fenced) = self.queues.mend().await {
+                    failed = fenced;
+                    break;
                 }
             }
             match self.ring().await {
@@ -117,15 +116,26 @@ impl Release {
                     self.places.clear();
                     self.free().await;
                     self.done = true;
-                    return true;
+                    return Ok(());
+                }
+                Err(error @ TxnError::Fabric(FabricError::Fenced(_))) => {
+                    failed = error;
+                    break;
                 }
                 Err(TxnError::Fabric(_)) => {}
+                Err(TxnError::Unreachable(_)) => {
+                    if let Err(fenced) = self.agent.check_fenced() {
+                        failed = fenced;
+                        break;
+                    }
+                    self.queues = self.agent.reach(&self.permit).await;
+                }
                 Err(_) => break,
             }
         }
         self.forget();
         self.agent.unclean.set(true);
-        false
+        Err(failed)
     }
 
     /// Gives nothing back.
@@ -148,7 +158,7 @@ impl Release {
             released: self.released.take(),
             done: false,
             again: true,
-            _permit: Rc::clone(&self._permit),
+            permit: Rc::clone(&self.permit),
         };
         self.done = true;
         rest
@@ -177,11 +187,11 @@ impl Release {
         for addr in self.unused.drain(..) {
             self.agent.give_back(addr);
         }
-        for (time, addr) in self.later.drain(..) {
-            self.agent.free_after(time, addr);
+        for (time, addr, raw) in self.later.drain(..) {
+            self.agent.free_after(time, addr, raw);
         }
         for addr in std::mem::take(&mut self.doomed).into_iter().chain(self.blobs.drain(..)) {
-            if self.agent.free(addr).await.is_err() {
+            if self.agent.free(addr, IN_USE).await.is_err() {
                 probe!("something could not be freed");
             }
         }

@@ -7,22 +7,23 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farside_fabric::Worker;
-use farside_pool::alloc::FREED;
-use farside_pool::{Addr, Config, Links, MAX_SESSIONS, Replica};
+use farside_pool::Addr;
 
-use crate::queues::replicas;
+use crate::system::PLACES;
 use crate::turns::Turns;
-use crate::words::OWNERS;
-use crate::{TxnError, agent, system};
+use crate::watch::Watch;
+use crate::words::{Lock, OWNERS};
 
 /// A thread that reads no snapshot, or runs no transaction.
 pub(crate) const IDLE: u64 = u64::MAX;
 
 /// Owners of locks that a session has: its threads are numbered from 1 below this.
-const THREADS: u16 = 16;
+pub(crate) const THREADS: u16 = 16;
 
-const _: () = assert!(MAX_SESSIONS as u16 <= OWNERS / THREADS);
+const _: () = assert!(PLACES as u16 <= OWNERS / THREADS);
+
+/// Owners of slabs by this name are threads of sessions; no other sort of owner has it.
+const SLAB_OWNERS: u64 = 1 << 47;
 
 /// Sizes that a session chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,8 +43,10 @@ impl Default for Limits {
 pub struct Identity {
     /// Its place on the board.
     pub slot: u16,
-    /// Its number, which no other session ever has.
-    pub serial: u64,
+    /// The id under which its process is fenced, which no other ever has.
+    pub client: u64,
+    /// Whoever had the place before has locked nothing after this time.
+    pub since: u64,
 }
 
 /// What the threads of a process share.
@@ -64,7 +67,24 @@ pub struct Session {
     /// Places on the board that are looked at.
     pub(crate) sessions: AtomicU64,
     /// What is to be freed once no snapshot is older than a time.
-    pub(crate) limbo: Mutex<Vec<(u64, Addr)>>,
+    limbo: Mutex<Vec<Limbo>>,
+    /// Since when its place is its own: it locks nothing by a name of before.
+    pub(crate) since: AtomicU64,
+    /// Changes as long as somebody here lives.
+    pub(crate) beat: AtomicU64,
+    /// What is known of the others.
+    pub(crate) watch: Watch,
+    /// It was taken for dead: nothing that it does has any effect.
+    pub(crate) fenced: AtomicBool,
+}
+
+/// Something that is freed when no snapshot is older than a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Limbo {
+    pub(crate) time: u64,
+    pub(crate) addr: Addr,
+    /// Its first word.
+    pub(crate) header: u64,
 }
 
 #[derive(Debug, Default)]
@@ -98,7 +118,7 @@ pub(crate) struct Vacancy {
 impl Session {
     /// The session of this process.
     pub fn new(identity: Identity, limits: Limits) -> Arc<Self> {
-        assert!(usize::from(identity.slot) < MAX_SESSIONS, "a place on the board");
+        assert!(usize::from(identity.slot) < PLACES, "a place on the board");
         Arc::new(Session {
             identity,
             limits,
@@ -110,6 +130,10 @@ impl Session {
             told: AtomicBool::new(false),
             sessions: AtomicU64::new(0),
             limbo: Mutex::default(),
+            since: AtomicU64::new(identity.since),
+            beat: AtomicU64::new(0),
+            watch: Watch::new(),
+            fenced: AtomicBool::new(false),
         })
     }
 
@@ -143,6 +167,11 @@ impl Session {
         self.identity.slot * THREADS + thread
     }
 
+    /// The name of a thread as an owner of slabs.
+    pub(crate) fn slab_owner(&self, thread: u16) -> u64 {
+        SLAB_OWNERS | u64::from(self.lock_owner(thread))
+    }
+
     /// The oldest snapshot that is read here, or may be read next by somebody whose clock says that it is later
     /// than `now`. Whoever enters notes a bound first, and takes its snapshot then: it is not older than
     /// `now` if the note is not seen here.
@@ -166,81 +195,26 @@ impl Session {
         noted.min().unwrap_or(IDLE).min(self.floor())
     }
 
-    pub(crate) fn limbo(&self) -> MutexGuard<'_, Vec<(u64, Addr)>> {
+    /// Whether a thread has not ended, or has left locks behind.
+    pub(crate) fn is_unclean(&self) -> bool {
+        let threads = self.threads();
+        !threads.active.is_empty() || threads.vacant.len() < usize::from(threads.next)
+    }
+
+    /// No lock of a thread that has ended is of after this time.
+    pub(crate) fn last_use(&self) -> u64 {
+        let threads = self.threads();
+        let last = threads.vacant.iter().map(|vacancy| vacancy.last_tick).max().unwrap_or(0);
+        Lock::time_at(last).max(self.since.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn limbo(&self) -> MutexGuard<'_, Vec<Limbo>> {
         self.limbo.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Identity {
-    /// Claims a place on the board of a pool that has no manager, under an id that nobody else has.
-    pub async fn claim(
-        worker: &Worker,
-        links: &Links,
-        config: &Config,
-        client: u64,
-    ) -> Result<Self, TxnError> {
-        let queues = agent::connect(links, config).await?;
-        agent::prepare(worker, &queues, config).await?;
-        let copies = replicas(config, system::catalog_root())?;
-        let Replica { node, base } = copies[0];
-        let primary = queues.to(node)?;
-        let mut round = worker.round();
-        let serial = round.to(primary).faa(base + system::SERIALS, 1);
-        let claims = round.to(primary).read(base + system::claim(0), MAX_SESSIONS * 8);
-        let done = round.ring().await?;
-        let (serial, claims) = (done[serial] + 1, done[claims].to_vec());
-        drop(done);
-        for slot in (0..MAX_SESSIONS as u16).filter(|slot| claims[usize::from(*slot)] == 0) {
-            let mut round = worker.round();
-            let found = round.to(primary).cas(base + system::claim(slot), 0, client);
-            if round.ring().await?[found] == 0 {
-                return Ok(Identity { slot, serial });
-            }
-        }
-        Err(TxnError::Refused("the database has as many processes as it can".into()))
-    }
-}
-
-impl Session {
-    /// Gives back what the session has in a pool that has no manager, when all its threads have ended.
-    pub async fn retire(
-        &self,
-        worker: &Worker,
-        links: &Links,
-        config: &Config,
-    ) -> Result<(), TxnError> {
-        let queues = agent::connect(links, config).await?;
-        let rings: Vec<(Addr, u64)> =
-            self.threads().vacant.drain(..).flat_map(|vacancy| vacancy.rings).collect();
-        let horizon = self.horizon.load(Ordering::Acquire);
-        // Records that somebody may still read stay: their places are lost.
-        for (ring, _) in rings.into_iter().filter(|(_, busy)| *busy < horizon) {
-            let mut round = worker.round();
-            for replica in replicas(config, ring)? {
-                round.to(queues.to(replica.node)?).write(replica.base + ring.offset(), &[0]);
-            }
-            round.ring().await?;
-        }
-        let limbo = std::mem::take(&mut *self.limbo());
-        for (_, addr) in limbo.into_iter().filter(|(time, _)| *time < horizon) {
-            let mut round = worker.round();
-            for replica in replicas(config, addr)? {
-                let at = replica.base + addr.offset();
-                round.to(queues.to(replica.node)?).cas(at, crate::object::IN_USE, FREED);
-            }
-            round.ring().await?;
-        }
-        let serial = self.identity.serial;
-        for place in config.regions.iter().filter_map(|region| queues.place(region)) {
-            place.disown(worker, &|owner| owner >> 10 == serial).await?;
-        }
-        let mut round = worker.round();
-        for replica in replicas(config, system::catalog_root())? {
-            let mut bell = round.to(queues.to(replica.node)?);
-            bell.write(replica.base + system::line(self.identity.slot), &[0, 0]);
-            bell.write(replica.base + system::claim(self.identity.slot), &[0]);
-        }
-        round.ring().await?;
-        Ok(())
-    }
+/// Whether a name of an owner of slabs is that of a thread of the session in a place.
+pub(crate) fn is_slab_owner(slot: u16, owner: u64) -> bool {
+    let first = SLAB_OWNERS | u64::from(slot * THREADS);
+    (first..first + u64::from(THREADS)).contains(&owner)
 }

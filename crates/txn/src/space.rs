@@ -9,16 +9,13 @@ use farside_fabric::probe;
 use farside_pool::alloc::{Heap, SafePoint, SizeClass};
 use farside_pool::{Addr, RegionId};
 
+use crate::TxnError;
 use crate::agent::Agent;
 use crate::horizon::raise;
-use crate::object::{HEADER, IN_USE};
-use crate::queues::replicas;
+use crate::object::{HEADER, Raw};
 use crate::ring::Ring;
+use crate::session::Limbo;
 use crate::system::REQUEST;
-use crate::{SPACE, TxnError};
-
-/// The heap's word of a record ring.
-const RING: u64 = 0xfa51_0000_0000_4196;
 
 /// The heap of a thread; nobody has it while somebody waits for far memory with it.
 #[derive(Debug)]
@@ -120,44 +117,33 @@ impl Agent {
         }
     }
 
-    /// Frees an object that nobody reaches any more.
-    pub(crate) async fn free(&self, addr: Addr) -> Result<(), TxnError> {
+    /// Frees something that nobody reaches any more, by its first word.
+    pub(crate) async fn free(&self, addr: Addr, header: u64) -> Result<(), TxnError> {
         let mut lent = self.lend().await?;
         let heap = lent.heap.as_mut().expect("lent with it");
         if !heap.has_at(addr) {
-            heap.free_elsewhere(addr, IN_USE).await?;
+            heap.free_elsewhere(addr, header).await?;
             return Ok(());
         }
         let (permit, queues) = (self.permit()?, self.queues());
-        let mut round = self.worker.round().counted(&self.tally, SPACE);
-        for replica in replicas(permit.config(), addr)? {
-            let at = replica.base + addr.offset() + HEADER;
-            round.to(queues.to(replica.node)?).write(at, &[0]);
-        }
-        round.ring().await?;
+        queues.write_all(&self.worker, permit.config(), addr, HEADER, &[0]).await?;
         heap.free(addr);
         Ok(())
     }
 
     /// Frees something as soon as no snapshot is older than a time.
-    pub(crate) fn free_after(&self, time: u64, addr: Addr) {
-        self.session.limbo().push((time, addr));
+    pub(crate) fn free_after(&self, time: u64, addr: Addr, raw: Raw) {
+        self.session.limbo().push(Limbo { time, addr, header: raw.to_word() });
     }
 
     /// Frees what is in nobody's way any more, and gives back what is empty.
     pub(crate) async fn tidy(self: &Rc<Self>) -> Result<(), TxnError> {
         let horizon = self.session.horizon.load(Ordering::Acquire);
-        let due: Vec<Addr> = {
-            let mut limbo = self.session.limbo();
-            let (due, kept) = limbo.drain(..).partition(|(time, _)| *time < horizon);
-            *limbo = kept;
-            let due: Vec<(u64, Addr)> = due;
-            due.into_iter().map(|(_, addr)| addr).collect()
-        };
-        for (number, addr) in due.iter().enumerate() {
-            if let Err(error) = self.free(*addr).await {
-                let left = due[number..].iter().map(|addr| (0, *addr));
-                self.session.limbo().extend(left);
+        let due: Vec<Limbo> =
+            self.session.limbo().extract_if(.., |limbo| limbo.time < horizon).collect();
+        for (number, Limbo { addr, header, .. }) in due.iter().enumerate() {
+            if let Err(error) = self.free(*addr, *header).await {
+                self.session.limbo().extend_from_slice(&due[number..]);
                 return Err(error);
             }
         }
@@ -168,6 +154,14 @@ impl Agent {
             let heap = lent.heap.as_mut().expect("lent with it");
             heap.collect().await?;
             heap.tidy(&passed).await?;
+            // What the dead left behind in slabs that were adopted: somebody may still read it.
+            let now = self.upper();
+            for (addr, header) in heap.take_strays() {
+                if Raw::from_word(header) != Raw::Other {
+                    probe!("what a dead session kept for readers is freed some time");
+                    self.session.limbo().push(Limbo { time: now, addr, header });
+                }
+            }
         }
         if passed.wanted.get() > 0 {
             probe!("old addresses are to be forgotten");
@@ -175,6 +169,19 @@ impl Agent {
             raise(self, &queues, permit.config(), REQUEST, passed.wanted.get()).await?;
         }
         Ok(())
+    }
+
+    /// A place in a region in which nobody expects an object.
+    async fn allocate_raw(
+        heap: &mut Heap,
+        region: RegionId,
+        class: SizeClass,
+    ) -> Result<Addr, TxnError> {
+        let mut addr = heap.allocate_in(region, class);
+        if addr.is_none() && heap.refill_in(region, class).await? {
+            addr = heap.allocate_in(region, class);
+        }
+        addr.ok_or(TxnError::Full(class.bytes()))
     }
 
     /// A place for a record outside of the ring.
@@ -185,12 +192,7 @@ impl Agent {
     ) -> Result<Addr, TxnError> {
         let class = SizeClass::of(bytes).ok_or(TxnError::Full(bytes))?.raw();
         let mut lent = self.lend().await?;
-        let heap = lent.heap.as_mut().expect("lent with it");
-        let mut addr = heap.allocate_in(region, class);
-        if addr.is_none() && heap.refill_in(region, class).await? {
-            addr = heap.allocate_in(region, class);
-        }
-        addr.ok_or(TxnError::Full(bytes))
+        Self::allocate_raw(lent.heap.as_mut().expect("lent with it"), region, class).await
     }
 
     /// Makes sure that there is a place for records in a region.
@@ -205,28 +207,11 @@ impl Agent {
         if self.rings.borrow().contains_key(&region) {
             return Ok(());
         }
-        let mut addr = heap.allocate_in(region, class);
-        if addr.is_none() && heap.refill_in(region, class).await? {
-            addr = heap.allocate_in(region, class);
-        }
-        let addr = addr.ok_or(TxnError::Full(class.bytes()))?;
+        let addr = Self::allocate_raw(heap, region, class).await?;
         let (permit, queues) = (self.permit()?, self.queues());
-        let mut round = self.worker.round().counted(&self.tally, SPACE);
-        for replica in replicas(permit.config(), addr)? {
-            let at = replica.base + addr.offset() + HEADER;
-            round.to(queues.to(replica.node)?).write(at, &[RING | u64::from(self.owner) << 32]);
-        }
-        round.ring().await?;
+        let header = [Raw::Ring(self.owner).to_word()];
+        queues.write_all(&self.worker, permit.config(), addr, HEADER, &header).await?;
         self.rings.borrow_mut().insert(region, Ring::new(addr, class.bytes(), 0));
         Ok(())
-    }
-
-    /// How much of the heap of this thread is in use, by the bytes of objects.
-    pub async fn space(
-        &self,
-    ) -> Result<std::collections::BTreeMap<u64, farside_pool::alloc::Space>, TxnError> {
-        let mut lent = self.lend().await?;
-        let heap = lent.heap.as_mut().expect("lent with it");
-        Ok(heap.space())
     }
 }

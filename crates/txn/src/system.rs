@@ -6,13 +6,23 @@
 //! | 0 | which format this is |
 //! | 8 | request: who uses addresses that it learned before this time is asked to forget them |
 //! | 16 | sessions: places on the board that are in use, or were, counted from the first |
-//! | 24 | serials: the last number of a session, where there is no manager to hand them out |
-//! | 8 KiB | claims: a word for each place on the board, where there is no manager: whose it is |
-//! | 16 KiB | board: for each session the oldest snapshot that it may read (0: nobody there), and since when it has forgotten old addresses |
-//! | 48 KiB | the root of the catalog: an object |
+//! | 1 KiB | board: a line for each session |
+//! | 60 KiB | the root of the catalog: an object |
+//!
+//! | bytes of a line | what |
+//! | --- | --- |
+//! | 0 | client: whose place it is, by the id under which it is fenced; 0: nobody's |
+//! | 8 | repairer: who repairs what that client left behind; 0: nobody does |
+//! | 16 | the oldest snapshot that the session may read; 0: none |
+//! | 24 | since when it has forgotten old addresses; 0: it has none |
+//! | 32 | beat: changes as long as the session lives |
+//! | 40 | since: whoever locked something by the name of this place before this time is dead, and repaired |
+//!
+//! The first two words are decided at the primary, by comparing and swapping, and then told to the copies; the
+//! others are written by the session alone, and by its repairer when that is fenced.
 
 use farside_pool::alloc::{SYSTEM_BYTES, SYSTEM_OFFSET};
-use farside_pool::{Addr, MAX_SESSIONS, RegionId};
+use farside_pool::{Addr, RegionId};
 
 /// The region that has it.
 pub(crate) const REGION: RegionId = RegionId(0);
@@ -20,25 +30,27 @@ pub(crate) const REGION: RegionId = RegionId(0);
 pub(crate) const FORMAT: u64 = SYSTEM_OFFSET;
 pub(crate) const REQUEST: u64 = SYSTEM_OFFSET + 8;
 pub(crate) const SESSIONS: u64 = SYSTEM_OFFSET + 16;
-pub(crate) const SERIALS: u64 = SYSTEM_OFFSET + 24;
-const CLAIMS: u64 = SYSTEM_OFFSET + (8 << 10);
-pub(crate) const BOARD: u64 = SYSTEM_OFFSET + (16 << 10);
-const CATALOG: u64 = SYSTEM_OFFSET + (48 << 10);
+pub(crate) const BOARD: u64 = SYSTEM_OFFSET + (1 << 10);
+const CATALOG: u64 = SYSTEM_OFFSET + (60 << 10);
 
-/// Bytes of a line on the board.
-pub(crate) const LINE_BYTES: u64 = 16;
+/// Sessions at a time.
+pub(crate) const PLACES: usize = 1024;
+
+/// Bytes and words of a line on the board.
+pub(crate) const LINE_BYTES: u64 = 48;
+pub(crate) const LINE_WORDS: usize = 6;
+
+/// Where words are in a line.
+pub(crate) const CLIENT: u64 = 0;
+pub(crate) const REPAIRER: u64 = 8;
+pub(crate) const OLDEST: u64 = 16;
 
 /// Changes with the format of anything in far memory.
-pub(crate) const THIS_FORMAT: u64 = 0xfa25_1de0_0000_0001;
+pub(crate) const THIS_FORMAT: u64 = 0xfa25_1de0_0000_0002;
 
-const _: () = assert!(CLAIMS + MAX_SESSIONS as u64 * 8 <= BOARD);
-const _: () = assert!(BOARD + MAX_SESSIONS as u64 * LINE_BYTES <= CATALOG);
+const _: () = assert!(BOARD + PLACES as u64 * LINE_BYTES <= CATALOG);
+const _: () = assert!(LINE_WORDS as u64 * 8 == LINE_BYTES);
 const _: () = assert!(CATALOG < SYSTEM_OFFSET + SYSTEM_BYTES);
-
-/// Where a session's claim is.
-pub(crate) fn claim(slot: u16) -> u64 {
-    CLAIMS + u64::from(slot) * 8
-}
 
 /// Where a session's line is.
 pub(crate) fn line(slot: u16) -> u64 {
@@ -48,4 +60,22 @@ pub(crate) fn line(slot: u16) -> u64 {
 /// Where the catalog begins: an object that exists from the first.
 pub fn catalog_root() -> Addr {
     Addr::new(REGION, CATALOG).expect("a small offset")
+}
+
+/// A line on the board.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Line {
+    pub(crate) client: u64,
+    pub(crate) repairer: u64,
+    pub(crate) oldest: u64,
+    pub(crate) floor: u64,
+    pub(crate) beat: u64,
+    pub(crate) since: u64,
+}
+
+impl Line {
+    pub(crate) fn from_words(words: &[u64; LINE_WORDS]) -> Self {
+        let [client, repairer, oldest, floor, beat, since] = *words;
+        Line { client, repairer, oldest, floor, beat, since }
+    }
 }

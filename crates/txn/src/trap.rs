@@ -34,11 +34,21 @@ pub enum Trap {
     AbsenceUnproved,
     /// A row is taken for that of a key because it was at that address once.
     StaleAddress,
+    /// Two may repair the same session at the same time.
+    RacingRepairers,
+    /// A session is repaired that was not fenced.
+    NoFence,
+    /// A transaction is committed when all objects are written that records name, however many it has.
+    RecordWithoutN,
+    /// A transaction is committed when it has lost one of its locks.
+    NotHeldIsCommitted,
+    /// A repairer restores and releases one object after the other.
+    UndoReleasesAsItGoes,
 }
 
 impl Trap {
-    /// All of them.
-    pub const ALL: [Trap; 15] = [
+    /// Those that go wrong while everybody lives.
+    pub const OF_THE_LIVING: [Trap; 15] = [
         Trap::ValidationIgnoresLocks,
         Trap::TimeBeforeAllBits,
         Trap::TimeOfTheLock,

@@ -80,6 +80,16 @@ impl Entry {
     pub(crate) fn is_seen(&self) -> bool {
         self.version.ts != UNSEEN
     }
+
+    /// It is to be looked at again.
+    pub(crate) fn forget(&mut self) {
+        self.version = Version { ts: UNSEEN, ..Version::default() };
+    }
+
+    /// It was only read, and counts.
+    pub(crate) fn is_only_read(&self) -> bool {
+        !self.locked && self.counts && self.is_seen()
+    }
 }
 
 /// A transaction. Dropping it aborts it.
@@ -297,7 +307,7 @@ impl Txn {
 
     /// Whether something was only read, and counts.
     pub(crate) fn has_read_only(&self) -> bool {
-        self.entries.iter().any(|entry| !entry.locked && entry.counts && entry.is_seen())
+        self.entries.iter().any(Entry::is_only_read)
     }
 
     pub(crate) fn holds_locks(&self) -> bool {
@@ -307,7 +317,7 @@ impl Txn {
     /// Ends it without a trace.
     pub async fn abort(mut self: Box<Self>) {
         if let Some(release) = self.take_locks(false) {
-            release.run().await;
+            let _ = release.run().await;
         }
     }
 

@@ -25,6 +25,11 @@ impl Lock {
         u64::from(self.owner) << TICK_BITS | self.tick
     }
 
+    /// Who has a lock word that is not 0.
+    pub(crate) fn owner_of(word: u64) -> u16 {
+        (word >> TICK_BITS) as u16
+    }
+
     /// The time of a lock word that is not 0.
     pub(crate) fn time_of(word: u64) -> u64 {
         (word & ((1 << TICK_BITS) - 1)) * TICK_NS
@@ -33,12 +38,17 @@ impl Lock {
     /// Whether it is older than the lock that a word names: the one may wait for the other, which must give way to
     /// it, so that no two wait for each other.
     pub(crate) fn is_before(self, word: u64) -> bool {
-        (self.tick, self.owner) < (word & ((1 << TICK_BITS) - 1), (word >> TICK_BITS) as u16)
+        (self.tick, self.owner) < (word & ((1 << TICK_BITS) - 1), Self::owner_of(word))
     }
 
     /// Before its commit time.
     pub(crate) fn time(self) -> u64 {
         self.tick * TICK_NS
+    }
+
+    /// The time of a tick.
+    pub(crate) fn time_at(tick: u64) -> u64 {
+        tick * TICK_NS
     }
 
     /// The tick of a time, rounded down.

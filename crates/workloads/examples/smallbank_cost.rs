@@ -91,7 +91,7 @@ fn main() {
     let worker = Worker::new(1);
     let connect: Rc<dyn Connect> = Rc::new(Here(cluster.client()));
     let parts = Parts {
-        session: Session::new(Identity { slot: 0, serial: 1 }, Limits::default()),
+        session: Session::new(Identity { slot: 0, client: 1, since: 0 }, Limits::default()),
         seat: View::alone(config).seat(),
         links: Links::careless(&worker, &connect),
         clock: Box::new(WorkerClock::of_host(&worker)),

@@ -22,6 +22,8 @@ pub struct Heap {
     with_room: Vec<Vec<u32>>,
     /// Where to look for free chunks next.
     next_place: usize,
+    /// What was in use, with its first word, in slabs that were adopted, of the sort in which nobody expects anything.
+    pub(super) strays: Vec<(Addr, u64)>,
 }
 
 /// How much of a class a heap has.
@@ -48,7 +50,14 @@ impl Heap {
             by_chunk,
             with_room: vec![Vec::new(); SizeClass::COUNT],
             next_place: 0,
+            strays: Vec::new(),
         }
+    }
+
+    /// What was found in use, with its first word, in slabs of the dead that were adopted since this was last asked: those
+    /// of the sort in which nobody expects anything. The layer above knows which of them nobody needs.
+    pub fn take_strays(&mut self) -> Vec<(Addr, u64)> {
+        std::mem::take(&mut self.strays)
     }
 
     /// An object of at least so many bytes, from slabs at hand; `None` if those are full:

@@ -26,11 +26,13 @@ mod heap;
 mod reclaim;
 mod release;
 mod slab;
+mod survey;
 mod table;
 
 pub use class::{MAX_OBJECT_BYTES, SizeClass};
 pub use heap::{Heap, Space};
 pub use release::SafePoint;
+pub use survey::Used;
 pub use table::{Place, REGION_HEAD_BYTES, SYSTEM_BYTES, SYSTEM_OFFSET};
 
 use bitmap::Bitmap;

@@ -81,6 +81,9 @@ impl Heap {
         for (number, header) in headers.iter().enumerate() {
             if *header == 0 {
                 slab.free.give(number);
+            } else if *header != FREED && class == class.raw() {
+                let addr = Addr::new(self.places[region].region, slab.offset(number));
+                self.strays.extend(addr.map(|addr| (addr, *header)));
             }
         }
         let freed: Vec<usize> =

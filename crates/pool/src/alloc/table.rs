@@ -23,7 +23,7 @@ pub struct Place {
 }
 
 /// How many words are read at once.
-const READS_PER_ROUND: usize = 1024;
+pub(super) const READS_PER_ROUND: usize = 1024;
 
 /// The owner of slabs whose owners have died: any heap may adopt them.
 pub(crate) const NOBODY: u64 = (1 << 48) - 1;
@@ -240,7 +240,7 @@ impl Place {
 
 /// The words of a table that belong to somebody by themselves: heads of whole slabs (`true`), and what is
 /// left of claims and releases. The inner words of a slab belong to whoever has its head.
-fn owned(table: &[u64]) -> Vec<(u64, Entry, bool)> {
+pub(super) fn owned(table: &[u64]) -> Vec<(u64, Entry, bool)> {
     let mut owned = Vec::new();
     let mut covered = 0;
     for (chunk, word) in table.iter().enumerate().skip(1) {

@@ -44,7 +44,7 @@ pub(super) struct Txn {
 }
 
 /// A step.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Op {
     pub(super) key: u32,
     pub(super) what: What,
@@ -111,6 +111,18 @@ impl History {
 
     pub(super) fn name(&self, key: u32) -> &str {
         &self.keys[key as usize].name
+    }
+
+    /// The only one of some attempts, as far as it makes a difference.
+    fn one_of(&self, attempts: impl Iterator<Item = TxnId>) -> Option<TxnId> {
+        let first = |a: TxnId, b: TxnId| {
+            let begin = |id: TxnId| self.txns[id as usize].begin;
+            if begin(b) < begin(a) { b } else { a }
+        };
+        let mut attempts = attempts.peekable();
+        let pattern = self.ops_of(*attempts.peek()?);
+        let alike = attempts.map(|id| (self.ops_of(id) == pattern).then_some(id));
+        alike.reduce(|a, b| Some(first(a?, b?)))?
     }
 
     fn key(&mut self, name: &str) -> u32 {
@@ -304,7 +316,8 @@ impl Loader {
     }
 
     /// Who wrote what registers were seen to hold. A version that nobody claims may be of an attempt whose
-    /// client never got its commit time: if only one can be meant, that is it.
+    /// client never got its commit time: if only one can be meant, that is it. Of several that did the same, the one that
+    /// began first is taken: whatever is possible with another is possible with that one.
     fn see_registers(&mut self) -> Vec<TxnId> {
         let history = &self.history;
         if history.txns.iter().all(|txn| txn.outcome != Outcome::Unknown) {
@@ -339,9 +352,7 @@ impl Loader {
                         let candidates =
                             untimed.get(&(op.key, value)).map_or(&[][..], Vec::as_slice);
                         let others = candidates.iter().filter(|other| **other != id);
-                        let mut distinct: Vec<TxnId> = others.copied().collect();
-                        distinct.dedup();
-                        let one = (distinct.len() == 1).then(|| distinct[0]);
+                        let one = history.one_of(others.copied());
                         times.extend(one.map(|one| (one, version)));
                         one
                     }),

@@ -1,6 +1,8 @@
 //! One coordinator.
 
+use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -18,13 +20,23 @@ const MOST_TRIES: u32 = 100_000;
 /// The longest that a transaction waits before its next attempt.
 const LONGEST_BACKOFF: u64 = 1 << 20;
 
-pub(super) struct Coordinator<E: Engine, W> {
+pub(super) struct Coordinator<E: Engine, W: Workload> {
     shared: Rc<Shared<E, W>>,
     worker: Worker,
     number: u64,
     random: Random,
     log: Recorder,
+    open: Rc<RefCell<Option<Open<W::Input>>>>,
     rows: Rows,
+}
+
+/// An attempt that has not ended.
+pub(super) struct Open<I> {
+    pub(super) id: u64,
+    pub(super) begin: u64,
+    pub(super) input: I,
+    /// What it changes if it commits, as soon as that is known.
+    pub(super) effect: Effect,
 }
 
 impl<E: Engine, W: Workload> Coordinator<E, W> {
@@ -43,8 +55,15 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
             number,
             random: Random::new(seed),
             log,
+            open: Rc::default(),
             rows: Rows::default(),
         }
+    }
+
+    /// What is left to be written down if this does not come to its end.
+    pub(super) fn desk(&self) -> Desk<W> {
+        let (open, log) = (Rc::clone(&self.open), self.log.clone());
+        Desk { open, log, number: self.number, workload: Arc::clone(&self.shared.workload) }
     }
 
     pub(super) async fn run(mut self) -> Result<(), Failure> {
@@ -74,7 +93,11 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
             }
             // Others have their turn, however fast the store is.
             self.worker.yield_now().await;
-            if let Err(broken) = self.transact(&mut session, arrival).await {
+            let done = self.transact(&mut session, arrival).await;
+            if done == Err(Failure::Over) {
+                return Ok(());
+            }
+            if let Err(broken) = done {
                 // Nobody goes on when one cannot.
                 shared.control.stop.store(true, Ordering::Relaxed);
                 return Err(broken);
@@ -105,17 +128,20 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
         for tries in 0..MOST_TRIES {
             let (begin, begun) = (shared.engine.now(&self.worker), self.worker.now());
             let id = shared.control.attempts.fetch_add(1, Ordering::Relaxed) + 1;
+            let open = Open { id, begin, input: input.clone(), effect: Effect::default() };
+            *self.open.borrow_mut() = Some(open);
             let result = self.attempt(session, &input).await;
+            *self.open.borrow_mut() = None;
             let (ended, end) = (self.worker.now(), shared.engine.now(&self.worker));
             let (outcome, commit_ts) = match &result {
                 Ok((_, time)) => (Outcome::Committed, *time),
                 Err((Failure::Unknown, _)) => (Outcome::Unknown, None),
-                Err((Failure::Conflict, _)) => (Outcome::Aborted, None),
+                Err((Failure::Conflict | Failure::Over, _)) => (Outcome::Aborted, None),
                 Err(_) => (Outcome::Unknown, None),
             };
             self.log.end(&Ended { id, proc: self.number, begin, end, outcome, commit_ts });
             let effect = match result {
-                Err((Failure::Broken(why), _)) => return Err(Failure::Broken(why)),
+                Err((failure @ (Failure::Broken(_) | Failure::Over), _)) => return Err(failure),
                 Ok((effect, _)) | Err((_, effect)) => effect,
             };
             shared.workload.book(&input, effect, outcome);
@@ -142,6 +168,9 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
         let begun = session.begin().await.map_err(none)?;
         let mut tx = Tx::new(begun, &mut self.log, &mut self.rows);
         let effect = self.shared.workload.attempt(&mut tx, input).await.map_err(none)?;
+        if let Some(open) = &mut *self.open.borrow_mut() {
+            open.effect = effect;
+        }
         let time = tx.commit().await.map_err(|failure| (failure, effect))?;
         Ok((effect, time))
     }
@@ -174,5 +203,27 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
             Outcome::Aborted => kind.aborted += 1,
             Outcome::Unknown => kind.unknown += 1,
         }
+    }
+}
+
+/// What a coordinator was at, for whoever writes that down when it is dead.
+pub(super) struct Desk<W: Workload> {
+    open: Rc<RefCell<Option<Open<W::Input>>>>,
+    log: Recorder,
+    number: u64,
+    workload: Arc<W>,
+}
+
+impl<W: Workload> Desk<W> {
+    /// It will not end what it is at: nobody knows how that ended. Whether there was something.
+    pub(super) fn clear(mut self, end: u64) -> bool {
+        let open = self.open.borrow_mut().take();
+        if let Some(Open { id, begin, input, effect }) = &open {
+            let (outcome, begin, commit_ts) = (Outcome::Unknown, *begin, None);
+            self.log.end(&Ended { id: *id, proc: self.number, begin, end, outcome, commit_ts });
+            self.workload.book(input, *effect, outcome);
+        }
+        self.log.close();
+        open.is_some()
     }
 }

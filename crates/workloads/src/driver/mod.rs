@@ -64,6 +64,11 @@ pub struct Control {
 }
 
 impl Control {
+    /// Whether no transaction may begin any more.
+    pub fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.left.load(Ordering::Relaxed) <= 0
+    }
+
     /// Whether another transaction may begin.
     fn next(&self, plan: &Plan) -> bool {
         if self.stop.load(Ordering::Relaxed) {
@@ -137,6 +142,8 @@ pub struct Team<'a, E, W> {
 /// The coordinators of a thread, at work.
 pub struct Running {
     tasks: Vec<farside_fabric::runtime::Task<Result<(), Failure>>>,
+    /// Writes down what is left when they are dead, as of a time; how many were at something.
+    clear: Box<dyn FnOnce(u64) -> usize>,
     tally: Box<dyn FnOnce(Time) -> Tally>,
     worker: Worker,
 }
@@ -157,12 +164,17 @@ where
             tally: RefCell::new(Tally::new(self.workload.kinds())),
             begin,
         });
+        let mut desks = Vec::new();
         let start = |number: usize| {
             let number = thread * self.plan.coordinators + number;
             let log = self.sink.map_or_else(Recorder::deaf, Sink::recorder);
-            worker.spawn(Coordinator::new(&shared, worker, number, log).run())
+            let coordinator = Coordinator::new(&shared, worker, number, log);
+            desks.push(coordinator.desk());
+            worker.spawn(coordinator.run())
         };
         let tasks = (0..self.plan.coordinators).map(start).collect();
+        let clear =
+            move |end| desks.into_iter().filter_map(|desk| desk.clear(end).then_some(())).count();
         let (before, counted_on) = (self.engine.counts(worker), worker.clone());
         let tally = Box::new(move |end: Time| {
             let mut tally = shared.tally.borrow().clone();
@@ -170,7 +182,7 @@ where
             (tally.from, tally.to) = ((shared.begin + shared.plan.warmup).0, end.0);
             tally
         });
-        Running { tasks, tally, worker: worker.clone() }
+        Running { tasks, clear: Box::new(clear), tally, worker: worker.clone() }
     }
 }
 
@@ -181,6 +193,24 @@ impl Running {
             task.await?;
         }
         Ok((self.tally)(self.worker.now()))
+    }
+
+    /// Whether all of them have come to their end.
+    pub fn is_finished(&self) -> bool {
+        self.tasks.iter().all(|task| task.is_finished())
+    }
+
+    /// What they counted, when all of them have come to their end.
+    pub fn finished(self) -> Result<Tally, Failure> {
+        let worker = self.worker.clone();
+        worker.block_on(self.finish())
+    }
+
+    /// They died: what they were at has no known outcome, as of a time of the history.
+    pub fn bury(self, end: u64) -> Tally {
+        let mut tally = (self.tally)(self.worker.now());
+        tally.lost += (self.clear)(end) as u64;
+        tally
     }
 }
 

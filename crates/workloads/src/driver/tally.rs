@@ -34,6 +34,8 @@ pub struct Tally {
     pub uncounted: u64,
     /// About how many transactions arrived and were not begun.
     pub unserved: u64,
+    /// Transactions of unknown outcome, because whoever made them died.
+    pub lost: u64,
     /// Verbs of all transactions, also those that are not counted.
     pub counts: Counts,
 }
@@ -63,6 +65,7 @@ impl Tally {
             most_tries: 0,
             uncounted: 0,
             unserved: 0,
+            lost: 0,
             counts: Counts::default(),
         }
     }
@@ -89,6 +92,7 @@ impl Tally {
         self.most_tries = self.most_tries.max(other.most_tries);
         self.uncounted += other.uncounted;
         self.unserved += other.unserved;
+        self.lost += other.lost;
         self.counts += other.counts;
     }
 
@@ -116,6 +120,6 @@ impl Tally {
 
     /// Transactions of unknown outcome.
     pub fn unknown(&self) -> u64 {
-        self.kinds.iter().map(|kind| kind.unknown).sum()
+        self.kinds.iter().map(|kind| kind.unknown).sum::<u64>() + self.lost
     }
 }

@@ -108,6 +108,9 @@ pub enum Failure {
     /// Nobody knows yet whether it did.
     #[error("the outcome is not known")]
     Unknown,
+    /// It did not, and this process can do nothing more: it was taken for dead.
+    #[error("this process was taken for dead")]
+    Over,
     /// Something that trying again does not mend.
     #[error("{0}")]
     Broken(String),

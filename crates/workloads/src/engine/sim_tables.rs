@@ -1,6 +1,6 @@
 //! Farside's tables on a simulated cluster.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use farside_index::Client;
 use farside_pool::{Config, Connect, Links, Newcomer, View};
 use farside_sim::{ClockModel, ProcessId, Sim};
 use farside_txn::clock::WorkerClock;
-use farside_txn::{Agent, Identity, Limits, Parts, Session, Trap};
+use farside_txn::{Agent, Identity, Limits, Parts, Session, Trap, TxnError};
 
 use super::tables::counts;
 use super::{Engine, Failure, Table, TableSession, TableShape, Tables};
@@ -24,6 +24,9 @@ const REGIONS: u64 = 4;
 const RING_BYTES: u64 = 24 << 10;
 
 const REGION_BYTES: u64 = 128 << 20;
+
+/// How long somebody is silent before the others take it for dead: longer than verbs are late.
+const LEASE: Duration = Duration::from_millis(100);
 
 /// How far clocks are off at most. Threads know a little more than that.
 const CLOCK_OFFSET_NS: u64 = 5_000;
@@ -39,7 +42,6 @@ struct Inner {
     /// The threads, and what they work with.
     threads: RefCell<Vec<(Worker, Rc<Client>)>>,
     machines: RefCell<HashMap<u64, (ProcessId, Arc<Session>)>>,
-    sessions: Cell<u16>,
     ring_bytes: u64,
     clock_offset_ns: u64,
     trap: Option<Trap>,
@@ -59,6 +61,14 @@ impl SimTables {
         self
     }
 
+    /// With a lease of so long: before anybody joins.
+    #[must_use]
+    pub fn with_lease(mut self, lease: Duration) -> Self {
+        let inner = Rc::get_mut(&mut self.0).expect("before anybody joins");
+        inner.config.lease_ns = lease.as_nanos() as u64;
+        self
+    }
+
     /// With record rings of so many bytes: before anybody joins.
     #[must_use]
     pub fn with_rings(mut self, bytes: u64) -> Self {
@@ -69,7 +79,7 @@ impl SimTables {
 
     /// A cluster with so many copies of each region, on so many nodes.
     pub fn with_nodes(sim: &Rc<Sim>, copies: usize, nodes: usize, trap: Option<Trap>) -> Self {
-        let mut config = Config::first(ClientId(1), Duration::from_millis(2));
+        let mut config = Config::first(ClientId(1), LEASE);
         for number in 0..nodes {
             let bytes = REGIONS * REGION_BYTES;
             let node = sim.add_node(bytes);
@@ -85,7 +95,6 @@ impl SimTables {
             tables: Tables::default(),
             threads: RefCell::default(),
             machines: RefCell::default(),
-            sessions: Cell::new(0),
             ring_bytes: RING_BYTES,
             clock_offset_ns: CLOCK_OFFSET_NS,
             trap,
@@ -100,41 +109,47 @@ impl SimTables {
         let drift_ppb = (number * 613 % 200) as i64 - 100;
         self.0.sim.set_clock(process, ClockModel { offset_ns, drift_ppb });
         let worker = self.0.sim.add_thread(process);
-        self.join(process, &worker, &self.new_session());
+        let session = self.new_session(process, &worker);
+        self.join(process, &worker, &session);
         (process, worker)
     }
 
     /// A thread of a machine, by its number: those of one machine share a process.
     pub fn add_thread(&self, machine: u64) -> Worker {
         let known = self.0.machines.borrow().get(&machine).cloned();
-        let (process, session) = known.unwrap_or_else(|| {
-            let new = (self.0.sim.add_process(), self.new_session());
-            self.0.machines.borrow_mut().insert(machine, new.clone());
-            new
-        });
+        let process = known.as_ref().map_or_else(|| self.0.sim.add_process(), |known| known.0);
         let worker = self.0.sim.add_thread(process);
+        let session =
+            known.map_or_else(|| self.new_session(process, &worker), |(_, session)| session);
+        self.0.machines.borrow_mut().insert(machine, (process, Arc::clone(&session)));
         self.join(process, &worker, &session);
         worker
     }
 
-    fn new_session(&self) -> Arc<Session> {
-        let slot = self.0.sessions.get();
-        self.0.sessions.set(slot + 1);
-        let identity = Identity { slot, serial: 1 + u64::from(slot) };
-        Session::new(identity, Limits { ring_bytes: self.0.ring_bytes })
+    fn new_session(&self, process: ProcessId, worker: &Worker) -> Arc<Session> {
+        let Inner { sim, config, ring_bytes, .. } = &*self.0;
+        let client = sim.client(process).0;
+        let identity = worker.block_on(persist(worker, async || {
+            let links = Links::careless(worker, &self.connect(process));
+            Identity::claim(worker, &links, config, client).await
+        }));
+        Session::new(identity, Limits { ring_bytes: *ring_bytes })
+    }
+
+    fn connect(&self, process: ProcessId) -> Rc<dyn Connect> {
+        Rc::new(SimConnect { sim: Rc::downgrade(&self.0.sim), process })
     }
 
     fn join(&self, process: ProcessId, worker: &Worker, session: &Arc<Session>) {
-        let Inner { sim, config, threads, trap, .. } = &*self.0;
+        let Inner { config, threads, trap, .. } = &*self.0;
         let uncertainty = Duration::from_nanos(self.0.clock_offset_ns * 6 / 5);
-        let connect: Rc<dyn Connect> = Rc::new(SimConnect { sim: Rc::downgrade(sim), process });
-        let parts = Parts {
+        let parts = || Parts {
             session: Arc::clone(session),
             seat: View::alone(config.clone()).seat(),
-            links: Links::careless(worker, &connect),
+            links: Links::careless(worker, &self.connect(process)),
             clock: Box::new(WorkerClock::within(worker, uncertainty)),
         };
-        let agent = worker.block_on(Agent::join(worker, parts)).expect("the nodes are up");
+        let agent = worker.block_on(persist(worker, async || Agent::join(worker, parts()).await));
         agent.set_trap(*trap);
         let client = Client::new(agent);
         self.0.tables.warm(&client);
@@ -147,6 +162,18 @@ impl SimTables {
         let known = threads.iter().find(|(known, _)| known.is_same(worker));
         Rc::clone(&known.expect("threads join first").1)
     }
+}
+
+/// Tries again after errors: some verbs fail.
+async fn persist<T>(worker: &Worker, act: impl AsyncFn() -> Result<T, TxnError>) -> T {
+    for _ in 0..1000 {
+        match act().await {
+            Ok(done) => return done,
+            Err(TxnError::Fabric(_)) => worker.sleep(Duration::from_micros(10)).await,
+            Err(other) => panic!("a machine cannot join: {other}"),
+        }
+    }
+    panic!("the nodes are not up")
 }
 
 impl Engine for SimTables {

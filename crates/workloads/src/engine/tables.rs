@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use farside_fabric::Counts;
+use farside_fabric::{Counts, FabricError};
 use farside_index::{
     Addresses, Client, Error, Table as IndexTable, TableOptions, Tx, Want as IndexWant,
 };
@@ -184,8 +184,7 @@ impl TableSession {
 fn failure(error: Error) -> Failure {
     match error {
         Error::Txn(passing) if passing.is_passing() => Failure::Conflict,
-        // The node may answer again: then its queues are connected anew.
-        Error::Txn(TxnError::Fabric(_)) => Failure::Conflict,
+        Error::Txn(TxnError::Fabric(FabricError::Fenced(_))) => Failure::Over,
         Error::Txn(TxnError::Pending(_)) => Failure::Unknown,
         broken => Failure::Broken(broken.to_string()),
     }

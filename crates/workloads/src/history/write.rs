@@ -1,9 +1,11 @@
 //! Writing histories beside a run: attempts are put together as words by whoever makes them, and turned into
 //! text by a thread of its own.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -54,7 +56,8 @@ impl Sink {
     /// A recorder for one thread or task.
     pub fn recorder(&self) -> Recorder {
         let pieces = Some((self.pieces.clone(), Arc::clone(&self.empty)));
-        Recorder { pieces, words: Vec::new(), whole: 0, read_ts: None }
+        let page = Page { pieces, words: Vec::new(), whole: 0, read_ts: None };
+        Recorder(Rc::new(RefCell::new(page)))
     }
 
     /// Waits until all is written. All recorders must be gone.
@@ -74,9 +77,12 @@ pub(super) mod tag {
     pub(crate) const END: u64 = 5;
 }
 
-/// Puts attempts together.
-#[derive(Debug)]
-pub struct Recorder {
+/// Puts attempts together. Clones put together the same one: for those who have to end it for others.
+#[derive(Clone, Debug)]
+pub struct Recorder(Rc<RefCell<Page>>);
+
+#[derive(Debug, Default)]
+struct Page {
     /// `None`: nobody wants to know.
     pieces: Option<(SyncSender<Vec<u64>>, Empty)>,
     words: Vec<u64>,
@@ -101,52 +107,63 @@ pub struct Name {
 impl Recorder {
     /// One that records nothing.
     pub fn deaf() -> Self {
-        Recorder { pieces: None, words: Vec::new(), whole: 0, read_ts: None }
+        Recorder(Rc::default())
     }
 
     /// Whether anything is recorded.
     pub fn listens(&self) -> bool {
-        self.pieces.is_some()
+        self.0.borrow().pieces.is_some()
     }
 
     /// A list was read.
     pub fn read_list(&mut self, key: u64, list: &[u64]) {
-        if self.listens() {
-            self.words.extend_from_slice(&[tag::LIST | (list.len() as u64) << 8, key]);
-            self.words.extend_from_slice(list);
-        }
+        let mut page = self.0.borrow_mut();
+        page.put(&[tag::LIST | (list.len() as u64) << 8, key]);
+        page.put(list);
     }
 
     /// An element was appended.
     pub fn append(&mut self, key: u64, element: u64) {
-        if self.listens() {
-            self.words.extend_from_slice(&[tag::APPEND, key, element]);
-        }
+        self.0.borrow_mut().put(&[tag::APPEND, key, element]);
     }
 
     /// A register was read: its value, and the version that the store says it is.
     pub fn read(&mut self, name: Name, value: Option<u64>, version: u64) {
-        if self.listens() {
-            let first = tag::READ | u64::from(value.is_some()) << 8 | u64::from(name.table) << 16;
-            self.words.extend_from_slice(&[first, name.key, value.unwrap_or(0), version]);
-        }
+        let first = tag::READ | u64::from(value.is_some()) << 8 | u64::from(name.table) << 16;
+        self.0.borrow_mut().put(&[first, name.key, value.unwrap_or(0), version]);
     }
 
     /// What the attempt reads is as of a time, the store says.
     pub fn reads_at(&mut self, time: u64) {
-        self.read_ts = Some(time);
+        self.0.borrow_mut().read_ts = Some(time);
     }
 
     /// A register was written, or with `None` deleted.
     pub fn write(&mut self, name: Name, value: Option<u64>) {
-        if self.listens() {
-            let first = tag::WRITE | u64::from(value.is_some()) << 8 | u64::from(name.table) << 16;
-            self.words.extend_from_slice(&[first, name.key, value.unwrap_or(0)]);
-        }
+        let first = tag::WRITE | u64::from(value.is_some()) << 8 | u64::from(name.table) << 16;
+        self.0.borrow_mut().put(&[first, name.key, value.unwrap_or(0)]);
     }
 
     /// The attempt has ended.
     pub fn end(&mut self, attempt: &Ended) {
+        self.0.borrow_mut().end(attempt);
+    }
+
+    /// Hands over all that has ended. Nothing is recorded any more, whoever tries.
+    pub fn close(&mut self) {
+        *self.0.borrow_mut() = Page::default();
+    }
+}
+
+impl Page {
+    #[inline]
+    fn put(&mut self, words: &[u64]) {
+        if self.pieces.is_some() {
+            self.words.extend_from_slice(words);
+        }
+    }
+
+    fn end(&mut self, attempt: &Ended) {
         let Some((pieces, empty)) = &self.pieces else { return };
         let outcome = match attempt.outcome {
             Outcome::Committed => 0,
@@ -170,7 +187,7 @@ impl Recorder {
     }
 }
 
-impl Drop for Recorder {
+impl Drop for Page {
     fn drop(&mut self) {
         if let Some((pieces, _)) = &self.pieces {
             self.words.truncate(self.whole);

@@ -6,6 +6,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+mod mortals;
+
 use farside_fabric::Worker;
 use farside_sim::{Faults, Profile, Sim};
 use farside_txn::Trap;
@@ -123,8 +125,13 @@ pub fn run_on<W: Workload + Send + 'static>(
             let ring_bytes = if plan.seed % 4 == 1 { 1 << 10 } else { 24 << 10 };
             let engine = SimTables::new(&sim, copies, trap);
             let engine = engine.with_clocks(offset_ns).with_rings(ring_bytes);
-            let thread = |number| engine.add_machine(number as u64).1;
-            simulate(&thread, &engine, &workload, plan, Some(&sink))
+            match faults.strikes_machines() {
+                false => {
+                    let thread = |number| engine.add_machine(number as u64).1;
+                    simulate(&thread, &engine, &workload, plan, Some(&sink))
+                }
+                true => mortals::simulate(&sim, engine, &workload, plan, &sink),
+            }
         }
     };
     if let Err(failure) = tally {

@@ -1,0 +1,153 @@
+//! A session's place on the board: taken, and given back.
+
+use std::sync::atomic::Ordering;
+
+use farside_fabric::Worker;
+use farside_pool::alloc::FREED;
+use farside_pool::{Config, Links, Replica};
+
+use crate::object::{DOOMED, HEADER};
+use crate::queues::{Queues, replicas};
+use crate::session::{Identity, Limbo, Session, is_slab_owner};
+use crate::system::{self, BOARD, CLIENT, LINE_WORDS, Line, OLDEST, PLACES};
+use crate::{TxnError, agent};
+
+/// A word of the system chunk that is decided at the primary, and then told to the copies. One who has told all of them
+/// while the configuration lasts has it, whichever of the nodes fails next.
+pub(crate) struct Decided<'a> {
+    worker: &'a Worker,
+    queues: &'a Queues,
+    copies: &'a [Replica],
+    word: u64,
+}
+
+impl<'a> Decided<'a> {
+    pub(crate) fn new(
+        worker: &'a Worker,
+        queues: &'a Queues,
+        config: &'a Config,
+        word: u64,
+    ) -> Result<Self, TxnError> {
+        let copies = replicas(config, system::catalog_root())?;
+        Ok(Decided { worker, queues, copies, word })
+    }
+
+    /// Takes it; what was there otherwise.
+    pub(crate) async fn take(&self, from: u64, to: u64) -> Result<Option<u64>, TxnError> {
+        let found = self.swap(from, to).await?;
+        // It may be ours from an attempt that ended with an error.
+        if found != from && found != to {
+            return Ok(Some(found));
+        }
+        self.tell(to).await?;
+        Ok(None)
+    }
+
+    /// Gives it up: the copies first, while nobody else writes there.
+    pub(crate) async fn give_up(&self, from: u64) -> Result<(), TxnError> {
+        self.tell(0).await?;
+        self.swap(from, 0).await?;
+        Ok(())
+    }
+
+    async fn swap(&self, from: u64, to: u64) -> Result<u64, TxnError> {
+        let Replica { node, base } = self.copies[0];
+        let mut round = self.worker.round();
+        let found = round.to(self.queues.to(node)?).cas(base + self.word, from, to);
+        Ok(round.ring().await?[found])
+    }
+
+    async fn tell(&self, value: u64) -> Result<(), TxnError> {
+        if self.copies.len() == 1 {
+            return Ok(());
+        }
+        let mut round = self.worker.round();
+        for Replica { node, base } in &self.copies[1..] {
+            round.to(self.queues.to(*node)?).write(base + self.word, &[value]);
+        }
+        round.ring().await?;
+        Ok(())
+    }
+}
+
+impl Identity {
+    /// Takes a place on the board, under an id that nobody else has.
+    pub async fn claim(
+        worker: &Worker,
+        links: &Links,
+        config: &Config,
+        client: u64,
+    ) -> Result<Self, TxnError> {
+        let queues = agent::connect(links, config).await;
+        agent::prepare(worker, &queues, config).await?;
+        let Replica { node, base } = replicas(config, system::catalog_root())?[0];
+        let mut round = worker.round();
+        let board = round.to(queues.to(node)?).read(base + BOARD, PLACES * LINE_WORDS * 8);
+        let board = round.ring().await?[board].to_vec();
+        let (lines, _) = board.as_chunks::<LINE_WORDS>();
+        for (slot, line) in (0..PLACES as u16).zip(lines.iter().map(Line::from_words)) {
+            if line.client != 0 {
+                continue;
+            }
+            let word = Decided::new(worker, &queues, config, system::line(slot) + CLIENT)?;
+            if word.take(0, client).await?.is_some() {
+                continue;
+            }
+            // Whoever had it before wrote this before it gave up the place.
+            let mut round = worker.round();
+            let line = round.to(queues.to(node)?).read(base + system::line(slot), LINE_WORDS * 8);
+            let words: [u64; LINE_WORDS] =
+                round.ring().await?[line].try_into().expect("a whole line");
+            return Ok(Identity { slot, client, since: Line::from_words(&words).since });
+        }
+        Err(TxnError::Refused("the database has as many processes as it can".into()))
+    }
+}
+
+impl Session {
+    /// Gives back what the session has, when all its threads have ended. One that leaves locks behind stays, and is
+    /// repaired like a dead one.
+    pub async fn retire(
+        &self,
+        worker: &Worker,
+        links: &Links,
+        config: &Config,
+    ) -> Result<(), TxnError> {
+        if self.is_unclean() {
+            return Ok(());
+        }
+        let queues = agent::connect(links, config).await;
+        let horizon = self.horizon.load(Ordering::Acquire);
+        let limbo = std::mem::take(&mut *self.limbo());
+        for Limbo { time, addr, header } in limbo {
+            // What somebody may still read is freed by whoever adopts its slab.
+            let to = if time < horizon { FREED } else { DOOMED };
+            queues.swap_all(worker, config, addr, HEADER, (header, to)).await?;
+        }
+        vacate(worker, &queues, config, self.identity.slot, self.last_use()).await?;
+        let word =
+            Decided::new(worker, &queues, config, system::line(self.identity.slot) + CLIENT)?;
+        word.give_up(self.identity.client).await
+    }
+}
+
+/// What the session in a place owned is nobody's, and it reads nothing any more; what was locked by its name until a
+/// time is nobody's, too.
+pub(crate) async fn vacate(
+    worker: &Worker,
+    queues: &Queues,
+    config: &Config,
+    slot: u16,
+    since: u64,
+) -> Result<(), TxnError> {
+    for place in config.regions.iter().filter_map(|region| queues.place(region)) {
+        place.disown(worker, &|owner| is_slab_owner(slot, owner)).await?;
+    }
+    let mut round = worker.round();
+    for replica in replicas(config, system::catalog_root())? {
+        let at = replica.base + system::line(slot) + OLDEST;
+        round.to(queues.to(replica.node)?).write(at, &[0, 0, 0, since]);
+    }
+    round.ring().await?;
+    Ok(())
+}

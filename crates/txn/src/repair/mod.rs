@@ -1,0 +1,277 @@
+//! Repair: what a dead session left behind is brought to an end, by whoever notices its silence (`rtx.txt` §4).
+//!
+//! 1. *Claim* the repair: one repairs at a time. A claim is taken over when its holder is silent, too, and was fenced.
+//! 2. *Fence* the session: nothing that it sent has an effect any more.
+//! 3. Read its records on all replicas, and then the objects that they name.
+//! 4. *Decide*, for each transaction that still holds a lock: see [`remains`].
+//! 5. *Commit* by giving the locks back, or *abort* by restoring old versions everywhere, and only then giving the locks
+//!    back.
+//! 6. What it owned is nobody's; its locks without a record are nobody's; its place is free.
+//!
+//! A repairer may die at any verb: the next one finds everything as it was, or further on.
+
+mod records;
+mod remains;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use farside_fabric::{ClientId, probe};
+use farside_pool::{Addr, Config, Permit, Replica};
+
+use crate::agent::Agent;
+use crate::object::{HEADER, IN_USE, LOCK, TS};
+use crate::place::{Decided, vacate};
+use crate::queues::{Queues, replicas};
+use crate::system::{self, CLIENT, LINE_WORDS, Line, REPAIRER};
+use crate::watch::{self, Silent};
+use crate::{Trap, Txn, TxnError, horizon};
+use remains::Remains;
+
+/// Who was not heard of for so long may be dead.
+const QUIET: Duration = Duration::from_millis(2);
+
+/// How often whoever waits for a dead one looks at what is known of it.
+const PAUSE: Duration = Duration::from_micros(100);
+const SHORT_PAUSE: Duration = Duration::from_micros(2);
+
+/// A repair.
+struct Repair<'a> {
+    agent: &'a Rc<Agent>,
+    permit: Permit,
+    queues: Rc<Queues>,
+    dead: Silent,
+}
+
+/// Repairs everybody who is silent, beside other things.
+pub(crate) fn repair_the_dead(agent: &Rc<Agent>) {
+    let session = &agent.session;
+    let patience = watch::patience(agent.lease());
+    for dead in session.watch.silent(agent.worker.now(), session.identity.client, patience) {
+        let repair = repair(Rc::clone(agent), dead);
+        agent.worker.spawn(repair).detach();
+    }
+}
+
+async fn repair(agent: Rc<Agent>, dead: Silent) {
+    // One thread of a process is enough.
+    let Some(_repairing) = agent.session.watch.begin(dead.slot) else { return };
+    let Ok(permit) = agent.permit() else { return };
+    let queues = agent.reach(&permit).await;
+    let repair = Repair { agent: &agent, permit, queues, dead };
+    match repair.run().await {
+        Ok(true) => probe!("a dead session is repaired"),
+        Ok(false) => probe!("somebody else repairs a dead session"),
+        Err(_) => probe!("a repair ends with an error, and is tried again"),
+    }
+}
+
+impl Txn {
+    /// Somebody's lock is in the way. If its owner seems to be dead, this waits until that is repaired, whatever it holds
+    /// itself: the dead wait for nobody. What is nobody's is given back.
+    pub(crate) async fn meet(&self, addr: Addr, word: u64) -> Result<(), TxnError> {
+        let Txn { agent, queues, permit, .. } = self;
+        let (watch, worker) = (&agent.session.watch, &agent.worker);
+        let (lease, start) = (agent.lease(), worker.now());
+        let patience = watch::patience(lease);
+        loop {
+            if watch.is_orphan(word) {
+                queues.swap_all(worker, permit.config(), addr, LOCK, (word, 0)).await?;
+                return Ok(());
+            }
+            let silence = watch.silence(word, worker.now());
+            if silence < QUIET.min(lease / 2) || worker.now() - start > 4 * lease {
+                return Ok(());
+            }
+            probe!("a transaction waits for one who seems to be dead");
+            if silence < patience {
+                worker.sleep((patience - silence).min(PAUSE)).await;
+            } else {
+                // It is being repaired.
+                worker.sleep(SHORT_PAUSE).await;
+                horizon::look(agent).await?;
+            }
+        }
+    }
+}
+
+impl Repair<'_> {
+    fn config(&self) -> &Config {
+        self.permit.config()
+    }
+
+    /// Whether it was repaired by us.
+    async fn run(&self) -> Result<bool, TxnError> {
+        if !self.agent.has(Trap::RacingRepairers) && !self.claim().await? {
+            return Ok(false);
+        }
+        if !self.agent.has(Trap::NoFence) {
+            self.fence(self.dead.client).await?;
+        }
+        let (records, halves) = self.find_records().await?;
+        let remains = self.find_remains(records).await?;
+        self.resolve(&remains).await?;
+        for (addr, replica) in halves {
+            // A place that was about to be used, and is not on all replicas.
+            let mut round = self.agent.worker.round();
+            round.to(self.queues.to(replica.node)?).write(replica.base + addr.offset(), &[0]);
+            round.ring().await?;
+        }
+        self.finish().await?;
+        self.free(&remains).await;
+        Ok(true)
+    }
+
+    fn word(&self, word: u64) -> Result<Decided<'_>, TxnError> {
+        let at = system::line(self.dead.slot) + word;
+        Decided::new(&self.agent.worker, &self.queues, self.config(), at)
+    }
+
+    /// Whether the repair is ours.
+    async fn claim(&self) -> Result<bool, TxnError> {
+        let agent = self.agent;
+        let me = agent.session.identity.client;
+        let word = self.word(REPAIRER)?;
+        if let Some(holder) = word.take(0, me).await? {
+            let patience = watch::patience(agent.lease());
+            if agent.session.watch.lives(holder, agent.worker.now(), patience) {
+                return Ok(false);
+            }
+            probe!("a repair is taken over from one who died");
+            self.fence(holder).await?;
+            if word.take(holder, me).await?.is_some() {
+                return Ok(false);
+            }
+        }
+        // Whoever repaired it before us has given up its place before it gave up the claim.
+        let line = self.line().await?;
+        if line.client != self.dead.client {
+            probe!("a dead session was repaired meanwhile");
+            word.give_up(me).await?;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    async fn line(&self) -> Result<Line, TxnError> {
+        let Replica { node, base } = replicas(self.config(), system::catalog_root())?[0];
+        let mut round = self.agent.worker.round();
+        let at = base + system::line(self.dead.slot);
+        let line = round.to(self.queues.to(node)?).read(at, LINE_WORDS * 8);
+        let words: [u64; LINE_WORDS] = round.ring().await?[line].try_into().expect("a whole line");
+        Ok(Line::from_words(&words))
+    }
+
+    /// At every node, all at once.
+    async fn fence(&self, client: u64) -> Result<(), TxnError> {
+        let mut fences = Vec::new();
+        for node in &self.config().nodes {
+            let queue = self.queues.to(node.id)?.clone();
+            let fence = async move { queue.fence(ClientId(client)).await };
+            fences.push(self.agent.worker.spawn(fence));
+        }
+        for fence in fences {
+            fence.await?;
+        }
+        Ok(())
+    }
+
+    /// Brings every transaction to its end.
+    async fn resolve(&self, remains: &[Remains]) -> Result<(), TxnError> {
+        let latest = remains.iter().map(|remains| remains.time).max().unwrap_or(0);
+        self.agent.wait_past(latest).await;
+        if self.agent.has(Trap::UndoReleasesAsItGoes) {
+            return self.resolve_one_by_one(remains).await;
+        }
+        let aborted = remains.iter().filter(|remains| !self.is_committed(remains));
+        self.restore(aborted.flat_map(|remains| remains.restores())).await?;
+        // All is restored everywhere before the first lock is given back.
+        self.release(remains.iter().flat_map(|remains| remains.locks())).await
+    }
+
+    fn is_committed(&self, remains: &Remains) -> bool {
+        let committed = match () {
+            () if self.agent.has(Trap::RecordWithoutN) => remains.is_installed(),
+            () if self.agent.has(Trap::NotHeldIsCommitted) => remains.is_partly_released(),
+            () => remains.is_committed(),
+        };
+        if committed {
+            probe!("a transaction of a dead session is committed");
+        } else {
+            probe!("a transaction of a dead session is aborted");
+        }
+        committed
+    }
+
+    /// What the rule that all is restored first is there for.
+    async fn resolve_one_by_one(&self, remains: &[Remains]) -> Result<(), TxnError> {
+        for remains in remains {
+            let committed = self.is_committed(remains);
+            for object in remains.locks().map(|(addr, _)| addr).collect::<Vec<_>>() {
+                let restores = remains.restores().filter(|restore| restore.object == object);
+                self.restore(restores.filter(|_| !committed)).await?;
+                self.release(std::iter::once((object, remains.id))).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Old versions, each from the replica's own record.
+    async fn restore(
+        &self,
+        restores: impl Iterator<Item = remains::Restore>,
+    ) -> Result<(), TxnError> {
+        let mut round = self.agent.worker.round();
+        let mut any = false;
+        for restore in restores {
+            let replica = replicas(self.config(), restore.object)?[restore.replica];
+            let at = replica.base + restore.object.offset();
+            let mut bell = round.to(self.queues.to(replica.node)?);
+            if restore.fresh {
+                bell.write(at + HEADER, &[0]);
+            }
+            bell.write(at + TS, &restore.words);
+            any = true;
+        }
+        if any {
+            round.ring().await?;
+        }
+        Ok(())
+    }
+
+    async fn release(&self, locks: impl Iterator<Item = (Addr, u64)>) -> Result<(), TxnError> {
+        let mut round = self.agent.worker.round();
+        let mut any = false;
+        for (addr, id) in locks {
+            for replica in replicas(self.config(), addr)? {
+                let at = replica.base + addr.offset() + LOCK;
+                round.to(self.queues.to(replica.node)?).cas(at, id, 0);
+                any = true;
+            }
+        }
+        if any {
+            round.ring().await?;
+        }
+        Ok(())
+    }
+
+    /// The place is free, and what was in it is nobody's.
+    async fn finish(&self) -> Result<(), TxnError> {
+        let agent = self.agent;
+        let since = agent.upper();
+        vacate(&agent.worker, &self.queues, self.config(), self.dead.slot, since).await?;
+        self.word(CLIENT)?.give_up(self.dead.client).await?;
+        agent.session.watch.is_repaired(self.dead.slot, since);
+        self.word(REPAIRER)?.give_up(agent.session.identity.client).await
+    }
+
+    /// What was deleted is freed: nobody else will.
+    async fn free(&self, remains: &[Remains]) {
+        let committed = remains.iter().filter(|remains| remains.is_committed());
+        for addr in committed.flat_map(|remains| remains.erased()) {
+            if self.agent.free(addr, IN_USE).await.is_err() {
+                probe!("something could not be freed");
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Machines that die, or are taken for dead: others take their places, and go on.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_fabric::{Worker, probe};
+use farside_sim::{Landing, ProcessId, Sim};
+
+use crate::driver::{Control, Plan, Running, Tally, Team};
+use crate::engine::{Engine, Failure, SimTables};
+use crate::history::Sink;
+use crate::load::Workload;
+
+/// How long somebody is silent before the others take it for dead: longer than verbs are late.
+const LEASE: Duration = Duration::from_millis(100);
+
+/// Some machines stop for so long that the others take them for dead: one look in so many.
+const STOP: Duration = Duration::from_millis(150);
+const LOOKS_PER_STOP: u64 = 400;
+const MOST_STOPS: usize = 4;
+
+/// How often those who died are looked for.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// After so many deaths nobody dies any more.
+const MOST_DEATHS: usize = 12;
+
+/// Who dies in the middle of something does so after at most so many doorbells.
+const DOORBELLS_PER_LIFE: u64 = 1000;
+
+/// No run takes longer.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The machines of a run.
+struct Machines<'a, W> {
+    sim: &'a Rc<Sim>,
+    engine: &'a SimTables,
+    workload: &'a Arc<W>,
+    plan: &'a Plan,
+    control: &'a Arc<Control>,
+    sink: &'a Sink,
+    /// Those who are at work.
+    running: Vec<(ProcessId, Running)>,
+    tallies: Vec<Tally>,
+    born: usize,
+    stops: usize,
+}
+
+/// Runs a workload on machines that die, and checks its invariants.
+pub(super) fn simulate<W: Workload + Send + 'static>(
+    sim: &Rc<Sim>,
+    engine: SimTables,
+    workload: &Arc<W>,
+    plan: &Plan,
+    sink: &Sink,
+) -> Result<(Tally, Result<(), String>), Failure> {
+    let engine = engine.with_lease(LEASE);
+    // One machine lives on: it loads the tables, and looks at them in the end.
+    let clock = engine.add_machine(0).1;
+    clock.block_on(async {
+        engine.create(&clock, &workload.tables()).await?;
+        workload.setup(&engine, &clock).await
+    })?;
+    let control = Arc::new(Control::default());
+    control.begin(plan);
+    let mut machines = Machines {
+        sim,
+        engine: &engine,
+        workload,
+        plan,
+        control: &control,
+        sink,
+        running: Vec::new(),
+        tallies: Vec::new(),
+        born: 0,
+        stops: 0,
+    };
+    for _ in 0..plan.threads {
+        machines.add();
+    }
+    while machines.look()? {
+        clock.block_on(clock.sleep(LOOK));
+        machines.stop_one(&clock);
+        if sim.elapsed_ns() > LONGEST.as_nanos() as u64 {
+            return Err(Failure::Broken(format!("no end after {LONGEST:?}")));
+        }
+    }
+    let tallies = std::mem::take(&mut machines.tallies);
+    let tally = Tally::merged(tallies).ok_or_else(|| Failure::Broken("no threads".into()))?;
+    sim.calm();
+    let invariants = clock.block_on(workload.check(&mut engine.session(&clock)));
+    Ok((tally, invariants))
+}
+
+impl<W: Workload + Send + 'static> Machines<'_, W> {
+    fn add(&mut self) {
+        self.born += 1;
+        let (process, worker) = self.engine.add_machine(self.born as u64);
+        let Machines { engine, workload, plan, control, sink, .. } = *self;
+        let team = Team { engine, workload, plan, control, sink: Some(sink) };
+        let running = team.start(&worker, self.born);
+        let dies = self.born < self.plan.threads + MOST_DEATHS;
+        // Some die at any time, others in the middle of something, or of an install.
+        let doorbells = worker.random_below(DOORBELLS_PER_LIFE);
+        match self.born % 3 {
+            _ if !dies => {}
+            0 => self.sim.kill_at(process, doorbells, Landing::Some),
+            1 => self.sim.kill_writing(process, doorbells / 10),
+            _ => self.sim.expose(process, true),
+        }
+        self.running.push((process, running));
+    }
+
+    /// Now and then somebody does nothing for long, and is taken for dead; and then it goes on.
+    fn stop_one(&mut self, clock: &Worker) {
+        let may_stop = self.stops < MOST_STOPS && !self.running.is_empty();
+        if may_stop && clock.random_below(LOOKS_PER_STOP) == 0 {
+            self.stops += 1;
+            let number = clock.random_below(self.running.len() as u64) as usize;
+            self.sim.pause(self.running[number].0, STOP);
+        }
+    }
+
+    /// Buries the dead, and puts others in their places; whether anybody is at work.
+    fn look(&mut self) -> Result<bool, Failure> {
+        for number in (0..self.running.len()).rev() {
+            let (process, running) = &self.running[number];
+            let dead = !self.sim.is_alive(*process);
+            if !dead && !running.is_finished() {
+                continue;
+            }
+            let (process, running) = self.running.swap_remove(number);
+            if dead {
+                probe!("a machine died, and another takes its place");
+                self.tallies.push(running.bury(self.sim.elapsed_ns()));
+            } else {
+                self.sim.expose(process, false);
+                self.tallies.push(running.finished()?);
+            }
+            if !self.control.is_over() {
+                self.add();
+            }
+        }
+        Ok(!self.running.is_empty())
+    }
+}
