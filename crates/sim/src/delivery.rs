@@ -145,6 +145,8 @@ impl State {
             );
         }
         self.verbs += flight.verbs.len() as u64;
+        process.posted.0 += 1;
+        process.posted.1 += flight.verbs.len() as u64;
         side.flights.push_back(number);
         let mut arrival = sent + profile.wire + self.random.below(profile.jitter + 1);
         let (queue, verbs) = (flight.queue, flight.verbs.len() as u64);

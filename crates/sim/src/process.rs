@@ -23,6 +23,8 @@ pub(crate) struct Process {
     pub(crate) fate: Option<Fate>,
     /// What each of its queues had under way when it died: verbs that had not arrived.
     pub(crate) under_way: Vec<u32>,
+    /// How many doorbells and verbs it has posted.
+    pub(crate) posted: (u64, u64),
 }
 
 /// The end of a process: after so many more doorbells.

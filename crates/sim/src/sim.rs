@@ -71,6 +71,7 @@ impl Sim {
             clock,
             fate: None,
             under_way: Vec::new(),
+            posted: (0, 0),
         });
         ProcessId(number)
     }
@@ -191,6 +192,11 @@ impl Sim {
     /// How many verbs each queue of a process had under way when it died as [`Sim::kill_at`] said.
     pub fn under_way_at_death(&self, process: ProcessId) -> Vec<u32> {
         self.world.state().processes[process.0 as usize].under_way.clone()
+    }
+
+    /// How many doorbells and verbs a process has posted.
+    pub fn posted(&self, process: ProcessId) -> (u64, u64) {
+        self.world.state().processes[process.0 as usize].posted
     }
 
     /// Whether a process is alive.

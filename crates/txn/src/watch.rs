@@ -108,6 +108,15 @@ impl Watch {
         others.any(|other| other.client == client && now - other.changed.min(now) < patience)
     }
 
+    /// Where a client is.
+    #[cfg(feature = "traps")]
+    pub(crate) fn find(&self, client: u64) -> Option<Silent> {
+        let seen = self.seen();
+        let mut others = seen.others.iter().zip(0..);
+        let found = others.find(|(other, _)| other.client == client);
+        found.map(|(_, slot)| Silent { slot, client })
+    }
+
     /// Takes over a repair within this process; `None` if another thread is at it.
     pub(crate) fn begin(&self, slot: u16) -> Option<Repairing<'_>> {
         let mut seen = self.seen();

@@ -43,6 +43,16 @@ struct Repair<'a> {
     dead: Silent,
 }
 
+#[cfg(feature = "traps")]
+impl Agent {
+    /// Repairs a process at once, as if it had been silent for long.
+    pub async fn repair_now(self: &Rc<Self>, client: ClientId) {
+        if let Some(dead) = self.session.watch.find(client.0) {
+            repair(Rc::clone(self), dead).await;
+        }
+    }
+}
+
 /// Repairs everybody who is silent, beside other things.
 pub(crate) fn repair_the_dead(agent: &Rc<Agent>) {
     let session = &agent.session;
