@@ -77,7 +77,8 @@ impl Database {
     /// | `etcd:HOST:PORT,…/NAME` | in a pool with a config store, whose nodes come and go |
     ///
     /// Behind a `?` there may be `copies=N` (of everything), `memory=SIZE` and `nodes=N` (of `mem:` and new
-    /// files), the same in all processes.
+    /// files), and `lease=TIME` (how long a process may be silent before the others take it for dead, such as `200ms`;
+    /// a second otherwise, and in a pool what its config store says), the same in all processes.
     ///
     /// ```
     /// let db = farside::Database::open("mem:?copies=3&memory=64MiB")?;

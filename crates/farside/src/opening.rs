@@ -51,6 +51,9 @@ impl Opened {
 /// How long nodes may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long a process may be silent before others take it for dead, unless its URL says otherwise.
+const LEASE: Duration = Duration::from_secs(1);
+
 /// The memory of a database in this process, or in a new file, unless its URL says otherwise.
 const MEMORY: u64 = 1 << 30;
 
@@ -78,6 +81,8 @@ pub(crate) async fn open(worker: &Worker, url: &Url, options: &tcp::Options) -> 
         _ => 1,
     });
     let config = lay_out(client, &nodes, copies, first)?;
+    let lease_ns = url.lease.unwrap_or(LEASE).as_nanos() as u64;
+    let config = Config { lease_ns, ..config };
     let connect = fabric.connect();
     let links = Links::careless(worker, &connect);
     let identity = Identity::claim(worker, &links, &config, client.0).await?;
@@ -171,7 +176,7 @@ fn lay_out(client: ClientId, nodes: &[Newcomer], copies: usize, first: u64) -> R
     if copies > nodes.len() {
         return Err(Error::Invalid(format!("{copies} copies on {} nodes", nodes.len())));
     }
-    let mut config = Config::first(client, Duration::from_secs(1));
+    let mut config = Config::first(client, LEASE);
     nodes.iter().for_each(|node| _ = config.add_node(node));
     let smallest = nodes.iter().map(|node| node.bytes.saturating_sub(first)).min().unwrap_or(0);
     // A primary on each node, at least.

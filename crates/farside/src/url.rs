@@ -1,6 +1,7 @@
 //! Where a database is: `mem:`, `file:PATH` (or several, a memory node each), `tcp:HOST:PORT,…`, `rdma:HOST:PORT,…`, `etcd:HOST:PORT,…/NAME`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::{Error, Result};
 
@@ -14,6 +15,8 @@ pub(crate) struct Url {
     pub(crate) memory: Option<u64>,
     /// Memory nodes, if the URL says so.
     pub(crate) nodes: Option<u16>,
+    /// How long a process may be silent, if the URL says so.
+    pub(crate) lease: Option<Duration>,
 }
 
 /// What kind of place it is.
@@ -55,7 +58,7 @@ impl Url {
             }
             _ => return Err(wrong(EXPECTED.into())),
         };
-        let mut parsed = Url { place, copies: None, memory: None, nodes: None };
+        let mut parsed = Url { place, copies: None, memory: None, nodes: None, lease: None };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let known = match name {
@@ -69,12 +72,14 @@ impl Url {
                         parsed.nodes = Some(nodes);
                     })
                 }
+                "lease" => span(value).map(|lease| parsed.lease = Some(lease)),
                 "memory" => bytes(value).map(|memory| parsed.memory = Some(memory)),
                 _ => None,
             };
             known.ok_or_else(|| {
                 wrong(format!(
-                    "'{pair}': expected copies=1 to 5, nodes=1 to 64 or memory=SIZE (such as 64MiB)"
+                    "'{pair}': expected copies=1 to 5, nodes=1 to 64, memory=SIZE (such as 64MiB) or \
+                     lease=TIME (10ms to 60s)"
                 ))
             })?;
         }
@@ -101,6 +106,16 @@ fn bytes(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
+/// A time: a number with ms or s behind it, from 10 ms to a minute.
+fn span(text: &str) -> Option<Duration> {
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1),
+        None => (text.strip_suffix('s')?, 1000),
+    };
+    let millis = number.parse::<u64>().ok()?.checked_mul(unit)?;
+    (10..=60_000).contains(&millis).then(|| Duration::from_millis(millis))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,7 +135,17 @@ mod tests {
         {
             assert!(Url::parse(wrong).is_err(), "{wrong}");
         }
-        for wrong in ["mem:?copies=0", "mem:?copies=9", "mem:?memory=1TB", "mem:?colour=red"] {
+        let leases =
+            ["file:x?lease=20ms", "file:x?lease=2s"].map(|url| Url::parse(url).unwrap().lease);
+        assert_eq!(leases, [20, 2000].map(|millis| Some(Duration::from_millis(millis))));
+        for wrong in [
+            "mem:?lease=1ms",
+            "mem:?lease=9",
+            "mem:?copies=0",
+            "mem:?copies=9",
+            "mem:?memory=1TB",
+            "mem:?colour=red",
+        ] {
             let said = Url::parse(wrong).unwrap_err().to_string();
             assert!(said.contains("expected copies"), "{said}");
         }

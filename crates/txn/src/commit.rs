@@ -142,7 +142,7 @@ impl Txn {
 
     /// Looks again at what was only read, at any replica: not locked, and unchanged. Whoever holds it may give it back
     /// as it was: that is waited for, if nobody can wait for this one.
-    pub(crate) async fn validate(&self) -> Result<(), TxnError> {
+    pub(crate) async fn validate(&mut self) -> Result<(), TxnError> {
         for waits in 1.. {
             match self.look_again().await? {
                 None => break,

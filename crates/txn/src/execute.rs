@@ -142,6 +142,9 @@ impl Txn {
             let start = self.agent.worker.now();
             self.start_over(&step).await?;
             let cost = (self.agent.worker.now() - start).as_nanos() as u64;
+            if let Some((addr, word)) = self.met.take() {
+                self.meet(addr, word).await?;
+            }
             // A release takes about as long as a try.
             let pause = self.agent.worker.random_below(cost.max(100) << (tries + 1).min(5));
             self.agent.worker.sleep(Duration::from_nanos(pause)).await;
@@ -181,10 +184,9 @@ impl Txn {
         let reading = |entry: &usize| Reading::new(*entry, random.wrapping_add(*entry));
         let mut readings: Few<Reading> = step.reads.iter().map(reading).collect();
         let mut left = self.lock_and_read(step, &mut readings).await?;
-        for (entry, word) in &left.lost {
-            self.meet(self.entries[*entry].target.addr, *word).await?;
-        }
         if !left.lost.is_empty() && step.is_first {
+            let (entry, word) = left.lost[0];
+            self.met = Some((self.entries[entry].target.addr, word));
             return Err(TxnError::Conflict(Why::Locked));
         }
         if !left.lost.is_empty() {
@@ -208,6 +210,9 @@ impl Txn {
     /// Asks for locks that others had, a few times.
     async fn ask_again(&mut self, left: &mut Left) -> Result<(), TxnError> {
         for tries in 1.. {
+            for (entry, word) in &left.lost {
+                self.meet(self.entries[*entry].target.addr, *word).await?;
+            }
             if left.lost.is_empty() {
                 return Ok(());
             }
@@ -231,9 +236,6 @@ impl Txn {
             let step = Step { locks, reads: Few::new(), peeks: Vec::new(), is_first: false };
             let more = self.lock_and_read(&step, &mut Few::new()).await?;
             left.lost = more.lost;
-            for (entry, word) in &left.lost {
-                self.meet(self.entries[*entry].target.addr, *word).await?;
-            }
             left.missing.extend(more.missing);
             left.too_new |= more.too_new;
         }

@@ -116,6 +116,8 @@ pub struct Txn {
     pub(crate) spilled: Vec<Addr>,
     /// Why it cannot go on.
     pub(crate) failed: Option<TxnError>,
+    /// A lock that was in the way.
+    pub(crate) met: Option<(Addr, u64)>,
     /// Counts the round trips that it waits for.
     trips: Option<Rc<Cell<u64>>>,
     /// To be freed when this has committed: at once, or when nobody reads older snapshots.
@@ -151,6 +153,7 @@ impl Txn {
             blobs: Vec::new(),
             spilled: Vec::new(),
             failed: None,
+            met: None,
             trips: None,
             doomed: Vec::new(),
         })

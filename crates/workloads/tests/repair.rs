@@ -46,8 +46,7 @@ fn histories_are_strictly_serializable_whoever_dies() {
             aborted += outcome.tally.aborted();
         }
         println!("{}: {committed} committed, {aborted} aborted", kind.name());
-        let contended = [Kind::Kvs, Kind::ListAppend].contains(&kind);
-        assert!(contended || committed > aborted, "{}: {aborted} aborted", kind.name());
+        assert!(committed > aborted, "{}: {aborted} aborted", kind.name());
     }
     if farside_fabric::probe::enabled() {
         let reached = farside_fabric::probe::reached();
@@ -64,45 +63,41 @@ fn tight(kind: Kind) -> Shape {
     shape
 }
 
-fn goes_wrong(trap: Trap) -> Option<(Kind, u64, String)> {
-    for seed in 1..=200 {
-        for kind in [Kind::Transfer, Kind::ListAppend, Kind::SmallBank] {
-            match kind.visit(&tight(kind), trial(seed, Some(trap))).unwrap() {
-                Err(failure) => return Some((kind, seed, failure.to_string())),
-                Ok(outcome) => {
-                    if let Some(anomaly) = outcome.report.anomalies.first() {
-                        return Some((kind, seed, format!("{}: {}", anomaly.kind, anomaly.why)));
-                    }
-                    if let Err(why) = outcome.invariants {
-                        return Some((kind, seed, why));
-                    }
-                }
-            }
+/// Whether something goes wrong with a seed when a rule is left out.
+fn goes_wrong(trap: Trap, kind: Kind, seed: u64) -> Option<String> {
+    match kind.visit(&tight(kind), trial(seed, Some(trap))).unwrap() {
+        Err(failure) => Some(failure.to_string()),
+        Ok(outcome) => {
+            let anomalies = outcome.report.anomalies.first();
+            let anomaly = anomalies.map(|anomaly| format!("{}: {}", anomaly.kind, anomaly.why));
+            anomaly.or(outcome.invariants.err())
         }
     }
-    None
 }
 
+/// With the seeds with which it was found; and if those do not find it any more, with all up to 200. That all is restored
+/// before the first lock is given back is shown by the model of the protocol.
 #[test]
 fn every_rule_of_repair_is_there_for_something() {
-    let traps = [
-        Trap::RacingRepairers,
-        Trap::NoFence,
-        Trap::RecordWithoutN,
-        Trap::NotHeldIsCommitted,
-        Trap::UndoReleasesAsItGoes,
+    let known = [
+        (Trap::RacingRepairers, Kind::ListAppend, 58),
+        (Trap::NoFence, Kind::ListAppend, 1),
+        (Trap::RecordWithoutN, Kind::Transfer, 103),
+        (Trap::NotHeldIsCommitted, Kind::SmallBank, 45),
     ];
-    let only = std::env::var("FARSIDE_TRAP").ok();
-    for trap in traps {
-        if only.as_ref().is_some_and(|name| format!("{trap:?}") != *name) {
+    let only = std::env::var("FARSIDE_TRAP").unwrap_or_default();
+    for (trap, kind, seed) in known {
+        if !format!("{trap:?}").contains(&only) {
             continue;
         }
-        let found = goes_wrong(trap);
+        let all = (1..=200).flat_map(|seed| {
+            [Kind::Transfer, Kind::ListAppend, Kind::SmallBank].map(|kind| (kind, seed))
+        });
+        let found = std::iter::once((kind, seed))
+            .chain(all)
+            .find_map(|(kind, seed)| Some((kind, seed, goes_wrong(trap, kind, seed)?)));
         let (kind, seed, why) = found.unwrap_or_else(|| panic!("{trap:?}: nothing goes wrong"));
-        println!(
-            "{trap:?}: {} seed {seed}: {}",
-            kind.name(),
-            why.chars().take(100).collect::<String>()
-        );
+        let why: String = why.chars().take(100).collect();
+        println!("{trap:?}: {} seed {seed}: {why}", kind.name());
     }
 }

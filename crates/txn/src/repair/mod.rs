@@ -25,7 +25,7 @@ use crate::place::{Decided, vacate};
 use crate::queues::{Queues, replicas};
 use crate::system::{self, CLIENT, LINE_WORDS, Line, REPAIRER};
 use crate::watch::{self, Silent};
-use crate::{Trap, Txn, TxnError, horizon};
+use crate::{Trap, Txn, TxnError, Why, horizon};
 use remains::Remains;
 
 /// Who was not heard of for so long may be dead.
@@ -77,31 +77,36 @@ async fn repair(agent: Rc<Agent>, dead: Silent) {
 }
 
 impl Txn {
-    /// Somebody's lock is in the way. If its owner seems to be dead, this waits until that is repaired, whatever it holds
-    /// itself: the dead wait for nobody. What is nobody's is given back.
-    pub(crate) async fn meet(&self, addr: Addr, word: u64) -> Result<(), TxnError> {
-        let Txn { agent, queues, permit, .. } = self;
-        let (watch, worker) = (&agent.session.watch, &agent.worker);
-        let (lease, start) = (agent.lease(), worker.now());
-        let patience = watch::patience(lease);
-        loop {
-            if watch.is_orphan(word) {
-                queues.swap_all(worker, permit.config(), addr, LOCK, (word, 0)).await?;
-                return Ok(());
-            }
-            let silence = watch.silence(word, worker.now());
-            if silence < QUIET.min(lease / 2) || worker.now() - start > 4 * lease {
-                return Ok(());
-            }
+    /// Somebody's lock is in the way. What is nobody's is given back. If its owner seems to be dead, this waits until that
+    /// is repaired; it gives up its own locks before, so that nobody waits for it meanwhile, and is over then.
+    pub(crate) async fn meet(&mut self, addr: Addr, word: u64) -> Result<(), TxnError> {
+        let agent = Rc::clone(&self.agent);
+        let (watch, worker, lease) = (&agent.session.watch, &agent.worker, agent.lease());
+        let is_quiet = || watch.silence(word, worker.now()) >= QUIET.min(lease / 2);
+        let quiet = !watch.is_orphan(word) && is_quiet();
+        let release = if quiet { self.take_locks(false) } else { None };
+        let over = release.is_some();
+        if let Some(release) = release {
+            release.run().await?;
+        }
+        let start = worker.now();
+        while quiet && is_quiet() && worker.now() - start < 4 * lease {
             probe!("a transaction waits for one who seems to be dead");
-            if silence < patience {
-                worker.sleep((patience - silence).min(PAUSE)).await;
-            } else {
-                // It is being repaired.
-                worker.sleep(SHORT_PAUSE).await;
-                horizon::look(agent).await?;
+            let patience = watch::patience(lease);
+            match patience.checked_sub(watch.silence(word, worker.now())) {
+                Some(left) => worker.sleep(left.min(PAUSE)).await,
+                None => {
+                    // It is being repaired.
+                    worker.sleep(SHORT_PAUSE).await;
+                    horizon::look(&agent).await?;
+                }
             }
         }
+        if watch.is_orphan(word) {
+            let config = self.permit.config();
+            self.queues.swap_all(worker, config, addr, LOCK, (word, 0)).await?;
+        }
+        if over { Err(TxnError::Conflict(Why::Locked)) } else { Ok(()) }
     }
 }
 
