@@ -1,6 +1,8 @@
 //! The same without `async`: one call after the other.
 
-use crate::{Connection, Error, Result, Snapshot, Table, TableOptions, Transaction};
+use crate::{
+    Connection, Error, Outcome, Result, Snapshot, Table, TableOptions, Transaction, TransactionId,
+};
 
 /// A thread's way to a database, one call after the other.
 ///
@@ -31,6 +33,25 @@ impl Blocking {
     /// ```
     pub fn connection(&self) -> &Connection {
         &self.connection
+    }
+
+    /// See [`Connection::outcome`].
+    ///
+    /// ```
+    /// use farside::{Outcome, TransactionId};
+    ///
+    /// # let db = farside::Database::open("mem:")?.blocking()?;
+    /// # let table = db.create_table("t")?;
+    /// let id = TransactionId::fresh()?;
+    /// db.transact(|tx| {
+    ///     tx.remember(id)?;
+    ///     tx.put(&table, b"key", b"value")
+    /// })?;
+    /// assert_eq!(db.outcome(id)?, Outcome::Committed);
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn outcome(&self, id: TransactionId) -> Result<Outcome> {
+        self.connection.block_on(self.connection.outcome(id))
     }
 
     /// See [`Connection::transact`].
@@ -272,6 +293,11 @@ pub struct BlockingTransaction<'c> {
 }
 
 impl BlockingTransaction<'_> {
+    /// See [`Transaction::remember`].
+    pub fn remember(&mut self, id: TransactionId) -> Result<()> {
+        self.connection.block_on(self.tx.remember(id))
+    }
+
     /// See [`Transaction::get`].
     pub fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.connection.block_on(self.tx.get(table, key))

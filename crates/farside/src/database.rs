@@ -8,15 +8,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use farside_fabric::{Worker, tcp};
+use farside_index::Client;
 use farside_txn::Agent;
 
 use crate::connection::{Inner as ConnectionInner, RetryLimits};
 use crate::opening::{Opened, open};
 use crate::url::{Place, Url};
-use crate::{Blocking, Connection, Error, Result, pool};
+use crate::{Blocking, Connection, Error, Result, outcome, pool};
 
 /// How a database is opened.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +57,9 @@ pub(crate) struct Inner {
     stop: Arc<AtomicBool>,
     keeper: Mutex<Option<JoinHandle<()>>>,
 }
+
+/// How often old outcomes are looked for.
+const FORGETTING: Duration = Duration::from_secs(300);
 
 /// How often the keeper of a database looks whether it is closed.
 const LOOK: Duration = Duration::from_millis(5);
@@ -194,9 +198,17 @@ fn keep(url: &Url, network: &tcp::Options, answer: &Sender<Result<Opened>>, stop
         if answer.send(Ok(opened.clone())).is_err() {
             return;
         }
+        let client = Client::new(Rc::clone(&agent));
+        let mut forgotten = worker.now();
         while !stop.load(Ordering::Acquire) {
             worker.sleep(LOOK).await;
+            if worker.now() - forgotten > FORGETTING {
+                forgotten = worker.now();
+                // What cannot be forgotten now can be the next time.
+                let _ = outcome::forget(&client, SystemTime::now()).await;
+            }
         }
+        drop(client);
         agent.quiesce().await;
         drop(agent);
         opened.close(&worker).await;

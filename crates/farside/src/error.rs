@@ -25,9 +25,16 @@ pub enum Error {
     /// Something took too long. Nothing was changed.
     #[error("timed out: {0}")]
     TimedOut(String),
-    /// The transaction may have committed, or not.
+    /// The transaction may have committed, or not. If it was to be remembered, [`Connection::outcome`](crate::Connection::outcome)
+    /// tells.
     #[error("the outcome is not known: {0}")]
     OutcomePending(String),
+    /// The transaction's id was used before, or somebody has asked how it ended: this one has not committed.
+    #[error("the transaction of this id has ended already: {0:?}")]
+    Decided(crate::Outcome),
+    /// The outcome was asked for too late.
+    #[error("the outcome is not known any more: it is too long ago")]
+    OutcomeExpired,
     /// There is no such table, or it was dropped.
     #[error("there is no table '{0}'")]
     NoTable(String),

@@ -27,6 +27,7 @@
 //! | [`Connection`] | the way to it of one thread, asynchronous: many transactions at once |
 //! | [`Blocking`] | the same, one call after the other |
 //! | [`Transaction`], [`Snapshot`] | what reads and writes |
+//! | [`TransactionId`] | asks later whether a transaction has committed |
 //! | [`Typed`] | tables of other things than bytes |
 //! | [`ford`] | the interface of the FORD paper |
 
@@ -37,6 +38,7 @@ mod error;
 mod fabric;
 pub mod ford;
 mod opening;
+mod outcome;
 mod pool;
 mod snapshot;
 mod transaction;
@@ -48,6 +50,7 @@ pub use connection::{Connection, RetryLimits};
 pub use database::{Database, Options};
 pub use error::{Error, Result};
 pub use farside_index::{MAX_KEY_BYTES, MAX_VALUE_BYTES, Table, TableOptions};
+pub use outcome::{OUTCOMES_KEPT, Outcome, TransactionId};
 pub use snapshot::Snapshot;
 pub use transaction::Transaction;
 pub use typed::{Codec, Key, Plain, Serde, Typed};

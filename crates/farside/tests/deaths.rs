@@ -1,12 +1,13 @@
 //! Processes that share a file, and die (`kill -9`) in the middle of everything: nothing is lost, nobody waits for long.
 //! `FARSIDE_KILLS` says how many.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use farside::{Blocking, Database, Error, Table};
+use farside::{Blocking, Database, Error, Outcome, Table, TransactionId};
 
 const ACCOUNTS: u64 = 20;
 const BEGINNING: i64 = 1000;
@@ -171,4 +172,60 @@ fn a_process_that_is_stopped_is_ended_by_the_fence() {
         assert!(ended.is_some_and(|status| !status.success()), "it is still there");
     }
     assert_eq!(sum(&db, &table), ACCOUNTS as i64 * BEGINNING);
+}
+
+const NAMED_CLIENT: &str = "FARSIDE_TEST_NAMED_CLIENT";
+
+/// Not a test by itself: a process that counts, and says the id of what it does before it does it.
+#[test]
+fn named_client() {
+    let Ok(url) = std::env::var(NAMED_CLIENT) else { return };
+    let db = Database::open(&url).unwrap().blocking().unwrap();
+    let table = db.table("counter").unwrap();
+    loop {
+        let id = TransactionId::fresh().unwrap();
+        println!("\nid {id}");
+        db.transact(|tx| {
+            tx.remember(id)?;
+            tx.add(&table, b"count", 1)
+        })
+        .unwrap();
+    }
+}
+
+/// Whoever is killed does not know whether its last transaction has committed; others do, and are right.
+#[test]
+fn the_outcomes_of_a_dead_process_can_be_asked_for() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = File::new("outcomes");
+    let db = Database::open(&file.url()).unwrap().blocking().unwrap();
+    let table = db.create_table("counter").unwrap();
+    let (mut committed, mut aborted) = (0, 0);
+    for round in 0..6 {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["named_client", "--exact", "--nocapture"]).env(NAMED_CLIENT, file.url());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = Process(child);
+        let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+        let mut ids: Vec<TransactionId> = Vec::new();
+        let parse =
+            |line: String| line.strip_prefix("id ").and_then(|id| id.parse::<TransactionId>().ok());
+        while ids.len() < 50 + 7 * round {
+            ids.extend(lines.next().unwrap().ok().and_then(parse));
+        }
+        drop(child);
+        ids.extend(lines.map_while(|line| line.ok()).filter_map(parse));
+        // Also one that it never began.
+        ids.push(TransactionId::fresh().unwrap());
+        for id in ids {
+            match db.outcome(id).unwrap() {
+                Outcome::Committed => committed += 1,
+                Outcome::Aborted => aborted += 1,
+            }
+        }
+        let count = db.transact(|tx| tx.add(&table, b"count", 0)).unwrap();
+        assert_eq!(count, committed, "round {round}");
+    }
+    println!("{committed} committed, {aborted} aborted");
+    assert!(committed >= 300 && aborted >= 6);
 }
