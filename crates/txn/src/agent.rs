@@ -106,13 +106,11 @@ impl Agent {
             trap: Cell::new(None),
             session,
         });
-        // From now on what is locked by the name of the place is locked by this session.
-        let _ = agent.session.since.compare_exchange(
-            agent.session.identity.since,
-            agent.session.identity.since.max(agent.upper()),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
+        // From now on what is locked by the name of the place is locked by this session; once, for whatever is locked then
+        // must not look older than that.
+        let since = agent.session.identity.since.max(agent.upper()).max(1);
+        let (orderly, whatever) = (Ordering::AcqRel, Ordering::Acquire);
+        let _ = agent.session.since.compare_exchange(0, since, orderly, whatever);
         // Nobody uses an address or a snapshot that others do not know of.
         if !agent.session.told.load(Ordering::Acquire) {
             horizon::look(&agent).await?;
@@ -129,6 +127,7 @@ impl Agent {
     pub async fn begin(self: &Rc<Self>, age: Option<u64>) -> Result<Box<Txn>, TxnError> {
         let permit = self.permit()?;
         self.reach(&permit).await;
+        self.check_fenced()?;
         let age = age.unwrap_or_else(|| self.next_age());
         Ok(Txn::new(Rc::clone(self), permit, age))
     }

@@ -43,8 +43,11 @@ impl<'a> Decided<'a> {
         Ok(None)
     }
 
-    /// Gives it up: the copies first, while nobody else writes there.
+    /// Gives it up, if it is ours: the copies first, while nobody else writes there.
     pub(crate) async fn give_up(&self, from: u64) -> Result<(), TxnError> {
+        if self.swap(from, from).await? != from {
+            return Ok(());
+        }
         self.tell(0).await?;
         self.swap(from, 0).await?;
         Ok(())

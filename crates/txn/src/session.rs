@@ -68,7 +68,7 @@ pub struct Session {
     pub(crate) sessions: AtomicU64,
     /// What is to be freed once no snapshot is older than a time.
     limbo: Mutex<Vec<Limbo>>,
-    /// Since when its place is its own: it locks nothing by a name of before.
+    /// Since when its place is its own: it locks nothing by a name of before. 0 until its first thread joins.
     pub(crate) since: AtomicU64,
     /// Changes as long as somebody here lives.
     pub(crate) beat: AtomicU64,
@@ -130,7 +130,7 @@ impl Session {
             told: AtomicBool::new(false),
             sessions: AtomicU64::new(0),
             limbo: Mutex::default(),
-            since: AtomicU64::new(identity.since),
+            since: AtomicU64::new(0),
             beat: AtomicU64::new(0),
             watch: Watch::new(),
             fenced: AtomicBool::new(false),

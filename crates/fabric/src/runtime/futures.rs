@@ -12,12 +12,12 @@ pub struct Sleep<'w> {
     runtime: &'w dyn Runtime,
     until: Time,
     timer: Option<TimerId>,
+    begun: bool,
 }
 
 impl<'w> Sleep<'w> {
     pub(super) fn new(runtime: &'w dyn Runtime, until: Time) -> Self {
-        let timer = None;
-        Sleep { runtime, until, timer }
+        Sleep { runtime, until, timer: None, begun: false }
     }
 }
 
@@ -29,8 +29,15 @@ impl Future for Sleep<'_> {
         if let Some(timer) = this.timer.take() {
             this.runtime.cancel_timer(timer);
         }
+        let begun = std::mem::replace(&mut this.begun, true);
         if this.runtime.now() >= this.until {
-            return Poll::Ready(());
+            if begun {
+                return Poll::Ready(());
+            }
+            // Others run first, also where the time is past before anybody looks: whoever waits for them in a loop of
+            // short sleeps would keep them from running.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
         this.timer = Some(this.runtime.set_timer(this.until, cx.waker()));
         Poll::Pending

@@ -72,7 +72,10 @@ async fn repair(agent: Rc<Agent>, dead: Silent) {
     match repair.run().await {
         Ok(true) => probe!("a dead session is repaired"),
         Ok(false) => probe!("somebody else repairs a dead session"),
-        Err(_) => probe!("a repair ends with an error, and is tried again"),
+        Err(_) => {
+            probe!("a repair ends with an error, and is tried again");
+            repair.give_up().await;
+        }
     }
 }
 
@@ -137,6 +140,14 @@ impl Repair<'_> {
         Ok(true)
     }
 
+    /// Somebody else may try, who reaches all nodes perhaps; but not before nothing of ours is on its way any more.
+    async fn give_up(&self) {
+        let settled = self.queues.mend().await.is_ok() && !self.queues.is_broken();
+        if settled && let Ok(word) = self.word(REPAIRER) {
+            let _ = word.give_up(self.agent.session.identity.client).await;
+        }
+    }
+
     fn word(&self, word: u64) -> Result<Decided<'_>, TxnError> {
         let at = system::line(self.dead.slot) + word;
         Decided::new(&self.agent.worker, &self.queues, self.config(), at)
@@ -149,6 +160,8 @@ impl Repair<'_> {
         let word = self.word(REPAIRER)?;
         if let Some(holder) = word.take(0, me).await? {
             let patience = watch::patience(agent.lease());
+            // It may have come just now.
+            horizon::look(agent).await?;
             if agent.session.watch.lives(holder, agent.worker.now(), patience) {
                 return Ok(false);
             }

@@ -36,7 +36,9 @@ impl Repair<'_> {
         let (worker, slot) = (&self.agent.worker, self.dead.slot);
         let mut searches = Vec::new();
         for region in &self.config().regions {
-            let Some(place) = self.queues.place(region) else { continue };
+            let Some(primary) = region.replicas.first() else { continue };
+            // Without one of its replicas nothing can be decided.
+            let place = self.queues.place(region).ok_or(TxnError::Unreachable(primary.node))?;
             let (clone, replicas) = (worker.clone(), region.replicas.clone());
             let search = async move {
                 let used = place.survey_raw(&clone, &|owner| is_slab_owner(slot, owner)).await?;
