@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use farside_fabric::{Worker, tcp};
 use farside_index::Client;
@@ -205,7 +205,7 @@ fn keep(url: &Url, network: &tcp::Options, answer: &Sender<Result<Opened>>, stop
             if worker.now() - forgotten > FORGETTING {
                 forgotten = worker.now();
                 // What cannot be forgotten now can be the next time.
-                let _ = outcome::forget(&client, SystemTime::now()).await;
+                let _ = outcome::forget(&client, outcome::wall_clock()).await;
             }
         }
         drop(client);

@@ -51,8 +51,7 @@ impl TransactionId {
         let mut bytes = [0; 16];
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
             .map_err(|error| Error::Invalid(format!("asking for randomness: {error}")))?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        bytes[..6].copy_from_slice(&(now.as_millis() as u64).to_be_bytes()[2..]);
+        bytes[..6].copy_from_slice(&(wall_clock().as_millis() as u64).to_be_bytes()[2..]);
         Ok(TransactionId(bytes))
     }
 
@@ -179,10 +178,14 @@ impl Connection {
     }
 }
 
-/// Forgets outcomes that are old enough, as of a time.
-pub(crate) async fn forget(client: &Rc<Client>, now: SystemTime) -> Result<()> {
-    let millis = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-    let span = (millis / OUTCOMES_KEPT.as_millis()) as u64;
+/// The time of day, which machines and restarts share about: only for how long outcomes are kept.
+pub(crate) fn wall_clock() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Forgets outcomes that are old enough, as of a time of day.
+pub(crate) async fn forget(client: &Rc<Client>, now: Duration) -> Result<()> {
+    let span = (now.as_millis() / OUTCOMES_KEPT.as_millis()) as u64;
     // Those of the span before are asked for until this one is over.
     let Some(last) = span.checked_sub(2) else { return Ok(()) };
     let mut tx = client.begin().await?;
@@ -224,9 +227,9 @@ mod tests {
             let id = TransactionId::fresh().unwrap();
             connection.transact(async |tx| tx.remember(id).await).await.unwrap();
             let client = connection.client();
-            forget(client, SystemTime::now() + OUTCOMES_KEPT).await.unwrap();
+            forget(client, wall_clock() + OUTCOMES_KEPT).await.unwrap();
             assert_eq!(connection.outcome(id).await, Ok(Outcome::Committed), "an hour later");
-            forget(client, SystemTime::now() + 3 * OUTCOMES_KEPT).await.unwrap();
+            forget(client, wall_clock() + 3 * OUTCOMES_KEPT).await.unwrap();
             assert_eq!(connection.outcome(id).await, Err(Error::OutcomeExpired));
             let again = connection.transact(async |tx| tx.remember(id).await).await;
             assert_eq!(again, Err(Error::OutcomeExpired));
