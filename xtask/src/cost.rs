@@ -38,15 +38,16 @@ fn per_round(program: &Path, mode: &str) -> Result<u64> {
     Ok((many - few) / ROUNDS)
 }
 
-/// All instructions of a run, as callgrind counts them.
+/// All instructions of a run.
 fn count(program: &Path, mode: &str, rounds: u64) -> Result<u64> {
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(program)
-        .args([mode, &rounds.to_string()])
-        .stdout(Stdio::null())
-        .output()
-        .context("starting valgrind")?;
+    let mut run = Command::new("valgrind");
+    run.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+    collected(run.arg(program).args([mode, &rounds.to_string()]))
+}
+
+/// The instructions that callgrind says it has counted.
+pub(crate) fn collected(run: &mut Command) -> Result<u64> {
+    let output = run.stdout(Stdio::null()).output().context("starting valgrind")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "valgrind failed: {said}");
     let collected = said.lines().find_map(|line| line.split_once("Collected : "));

@@ -1,10 +1,11 @@
 //! What SmallBank transactions cost, in instructions, by kind and by phase.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
+use crate::cost::collected;
 use crate::shell::{cargo, output, root, step};
 
 const TXNS: u64 = 2000;
@@ -53,16 +54,8 @@ pub(crate) fn run() -> Result<()> {
 }
 
 fn count(program: &Path, kind: usize, profile: &Path) -> Result<u64> {
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--toggle-collect=*smallbank_cost*one*"])
-        .arg(format!("--callgrind-out-file={}", profile.display()))
-        .arg(program)
-        .args([kind.to_string(), TXNS.to_string()])
-        .stdout(Stdio::null())
-        .output()
-        .context("starting valgrind")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "valgrind failed: {said}");
-    let collected = said.lines().find_map(|line| line.split_once("Collected : "));
-    Ok(collected.context("no count")?.1.trim().parse()?)
+    let mut run = Command::new("valgrind");
+    run.args(["--tool=callgrind", "--toggle-collect=*smallbank_cost*one*"]);
+    run.arg(format!("--callgrind-out-file={}", profile.display()));
+    collected(run.arg(program).args([kind.to_string(), TXNS.to_string()]))
 }

@@ -35,6 +35,8 @@ pub struct Agent {
     links: Links,
     queues: RefCell<Rc<Queues>>,
     clock: Box<dyn Clock>,
+    /// The pool's, which never changes.
+    lease: Duration,
     last_tick: Cell<u64>,
     last_age: Cell<u64>,
     /// The earliest that it could be when somebody last looked at the clock.
@@ -92,6 +94,7 @@ impl Agent {
             links,
             queues: RefCell::new(Rc::new(queues)),
             clock,
+            lease: Duration::from_nanos(config.lease_ns),
             last_tick: Cell::new(last_tick),
             last_age: Cell::new(0),
             past: Cell::new(0),
@@ -165,7 +168,7 @@ impl Agent {
 
     /// How long others wait before they take a session for dead.
     pub(crate) fn lease(&self) -> Duration {
-        Duration::from_nanos(self.seat.view().config().lease_ns)
+        self.lease
     }
 
     pub(crate) fn queues(&self) -> Rc<Queues> {
@@ -273,7 +276,7 @@ impl Agent {
 
     /// A snapshot to be read from now on. Others know of this session since it joined: before its line was on the
     /// board they would not have kept what it reads.
-    pub(crate) fn enter(&self) -> Result<u64, TxnError> {
+    pub(crate) fn enter(&self) -> u64 {
         let mut snapshots = self.snapshots.borrow_mut();
         if snapshots.oldest().is_none() {
             // A bound first, and the snapshot when that is to be seen.
@@ -281,7 +284,7 @@ impl Agent {
         }
         let snapshot = self.upper();
         snapshots.enter(snapshot);
-        Ok(snapshot)
+        snapshot
     }
 
     /// A snapshot is not read any more.

@@ -261,7 +261,7 @@ impl Txn {
             entry.counts = true;
         }
         if self.has_read_only() {
-            let snapshot = self.agent.enter()?;
+            let snapshot = self.agent.enter();
             self.agent.leave(old);
             self.snapshot = Some(snapshot);
             self.agent.wait_past(snapshot).await;

@@ -39,7 +39,7 @@ const RING: u64 = 0xfa51_0000_0000_4196;
 const SPILLED: u64 = 0xfa51_0000_0000_5b11;
 
 /// That of a large body that only old versions name.
-pub(crate) const DOOMED: u64 = 0xfa51_de0b_1ec7_0003;
+const DOOMED: u64 = 0xfa51_de0b_1ec7_0003;
 
 /// What a place is in which nobody expects an object, by the heap's word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,7 +6,7 @@ use farside_fabric::Worker;
 use farside_pool::alloc::FREED;
 use farside_pool::{Config, Links, Replica};
 
-use crate::object::{DOOMED, HEADER};
+use crate::object::{HEADER, Raw};
 use crate::queues::{Queues, replicas};
 use crate::session::{Identity, Limbo, Session, is_slab_owner};
 use crate::system::{self, BOARD, CLIENT, LINE_WORDS, Line, OLDEST, PLACES};
@@ -97,11 +97,8 @@ impl Identity {
                 continue;
             }
             // Whoever had it before wrote this before it gave up the place.
-            let mut round = worker.round();
-            let line = round.to(queues.to(node)?).read(base + system::line(slot), LINE_WORDS * 8);
-            let words: [u64; LINE_WORDS] =
-                round.ring().await?[line].try_into().expect("a whole line");
-            return Ok(Identity { slot, client, since: Line::from_words(&words).since });
+            let Line { since, .. } = read_line(worker, &queues, config, slot).await?;
+            return Ok(Identity { slot, client, since });
         }
         Err(TxnError::Refused("the database has as many processes as it can".into()))
     }
@@ -124,7 +121,7 @@ impl Session {
         let limbo = std::mem::take(&mut *self.limbo());
         for Limbo { time, addr, header } in limbo {
             // What somebody may still read is freed by whoever adopts its slab.
-            let to = if time < horizon { FREED } else { DOOMED };
+            let to = if time < horizon { FREED } else { Raw::Doomed.to_word() };
             queues.swap_all(worker, config, addr, HEADER, (header, to)).await?;
         }
         vacate(worker, &queues, config, self.identity.slot, self.last_use()).await?;
@@ -132,6 +129,20 @@ impl Session {
             Decided::new(worker, &queues, config, system::line(self.identity.slot) + CLIENT)?;
         word.give_up(self.identity.client).await
     }
+}
+
+/// A line of the board, at the primary.
+pub(crate) async fn read_line(
+    worker: &Worker,
+    queues: &Queues,
+    config: &Config,
+    slot: u16,
+) -> Result<Line, TxnError> {
+    let Replica { node, base } = replicas(config, system::catalog_root())?[0];
+    let mut round = worker.round();
+    let line = round.to(queues.to(node)?).read(base + system::line(slot), LINE_WORDS * 8);
+    let words: [u64; LINE_WORDS] = round.ring().await?[line].try_into().expect("a whole line");
+    Ok(Line::from_words(&words))
 }
 
 /// What the session in a place owned is nobody's, and it reads nothing any more; what was locked by its name until a

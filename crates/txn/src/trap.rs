@@ -42,8 +42,6 @@ pub enum Trap {
     RecordWithoutN,
     /// A transaction is committed when it has lost one of its locks.
     NotHeldIsCommitted,
-    /// A repairer restores and releases one object after the other.
-    UndoReleasesAsItGoes,
 }
 
 impl Trap {

@@ -260,7 +260,7 @@ impl Txn {
     /// Reads from one moment, which is now.
     pub async fn take_snapshot(&mut self) -> Result<(), TxnError> {
         if self.snapshot.is_none() {
-            let snapshot = self.agent.enter()?;
+            let snapshot = self.agent.enter();
             self.snapshot = Some(snapshot);
             self.agent.wait_past(snapshot).await;
         }

@@ -28,7 +28,7 @@ pub(super) fn run_seed(args: &SimArgs, kind: Kind, seed: u64) -> SeedResult {
     match run(txns) {
         Err(why) => SeedResult { wrong: vec![explain(&why)], ..SeedResult::default() },
         Ok(outcome) => {
-            let wrong = wrong(&outcome).map(|why| explain(&why));
+            let wrong = outcome.wrong().map(|why| explain(&why));
             SeedResult {
                 digest: outcome.digest,
                 struck: outcome.struck,
@@ -48,17 +48,6 @@ pub(super) fn run_seed(args: &SimArgs, kind: Kind, seed: u64) -> SeedResult {
     }
 }
 
-fn wrong(outcome: &Outcome) -> Option<String> {
-    if let Some(anomaly) = outcome.report.anomalies.first() {
-        let found = &outcome.report.found;
-        return Some(format!("{found:?}, as {:?} {}", anomaly.transactions, anomaly.why));
-    }
-    if outcome.report.undecided > 0 {
-        return Some(format!("{} reads could not be judged", outcome.report.undecided));
-    }
-    outcome.invariants.clone().err()
-}
-
 /// What went wrong, and a shorter run that goes wrong, too.
 fn explain(
     args: &SimArgs,
@@ -69,7 +58,7 @@ fn explain(
     run: &dyn Fn(u64) -> Result<Outcome, String>,
 ) -> String {
     let mut fewest = txns;
-    while fewest > 1 && run(fewest / 2).map_or(true, |outcome| wrong(&outcome).is_some()) {
+    while fewest > 1 && run(fewest / 2).map_or(true, |outcome| outcome.wrong().is_some()) {
         fewest /= 2;
     }
     let protocol = match (args.protocol.unwrap_or(Protocol::Farside), args.faults) {

@@ -17,15 +17,16 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use farside_fabric::{ClientId, probe};
-use farside_pool::{Addr, Config, Permit, Replica};
+use farside_pool::{Addr, Config, Permit};
 
 use crate::agent::Agent;
 use crate::object::{HEADER, IN_USE, LOCK, TS};
-use crate::place::{Decided, vacate};
+use crate::place::{Decided, read_line, vacate};
 use crate::queues::{Queues, replicas};
-use crate::system::{self, CLIENT, LINE_WORDS, Line, REPAIRER};
+use crate::system::{self, CLIENT, REPAIRER};
 use crate::watch::{self, Silent};
 use crate::{Trap, Txn, TxnError, Why, horizon};
+use records::Half;
 use remains::Remains;
 
 /// Who was not heard of for so long may be dead.
@@ -129,12 +130,7 @@ impl Repair<'_> {
         let (records, halves) = self.find_records().await?;
         let remains = self.find_remains(records).await?;
         self.resolve(&remains).await?;
-        for (addr, replica) in halves {
-            // A place that was about to be used, and is not on all replicas.
-            let mut round = self.agent.worker.round();
-            round.to(self.queues.to(replica.node)?).write(replica.base + addr.offset(), &[0]);
-            round.ring().await?;
-        }
+        self.clear(&halves).await?;
         self.finish().await?;
         self.free(&remains).await;
         Ok(true)
@@ -172,22 +168,13 @@ impl Repair<'_> {
             }
         }
         // Whoever repaired it before us has given up its place before it gave up the claim.
-        let line = self.line().await?;
+        let line = read_line(&agent.worker, &self.queues, self.config(), self.dead.slot).await?;
         if line.client != self.dead.client {
             probe!("a dead session was repaired meanwhile");
             word.give_up(me).await?;
             return Ok(false);
         }
         Ok(true)
-    }
-
-    async fn line(&self) -> Result<Line, TxnError> {
-        let Replica { node, base } = replicas(self.config(), system::catalog_root())?[0];
-        let mut round = self.agent.worker.round();
-        let at = base + system::line(self.dead.slot);
-        let line = round.to(self.queues.to(node)?).read(at, LINE_WORDS * 8);
-        let words: [u64; LINE_WORDS] = round.ring().await?[line].try_into().expect("a whole line");
-        Ok(Line::from_words(&words))
     }
 
     /// At every node, all at once.
@@ -208,9 +195,6 @@ impl Repair<'_> {
     async fn resolve(&self, remains: &[Remains]) -> Result<(), TxnError> {
         let latest = remains.iter().map(|remains| remains.time).max().unwrap_or(0);
         self.agent.wait_past(latest).await;
-        if self.agent.has(Trap::UndoReleasesAsItGoes) {
-            return self.resolve_one_by_one(remains).await;
-        }
         let aborted = remains.iter().filter(|remains| !self.is_committed(remains));
         self.restore(aborted.flat_map(|remains| remains.restores())).await?;
         // All is restored everywhere before the first lock is given back.
@@ -229,19 +213,6 @@ impl Repair<'_> {
             probe!("a transaction of a dead session is aborted");
         }
         committed
-    }
-
-    /// What the rule that all is restored first is there for.
-    async fn resolve_one_by_one(&self, remains: &[Remains]) -> Result<(), TxnError> {
-        for remains in remains {
-            let committed = self.is_committed(remains);
-            for object in remains.locks().map(|(addr, _)| addr).collect::<Vec<_>>() {
-                let restores = remains.restores().filter(|restore| restore.object == object);
-                self.restore(restores.filter(|_| !committed)).await?;
-                self.release(std::iter::once((object, remains.id))).await?;
-            }
-        }
-        Ok(())
     }
 
     /// Old versions, each from the replica's own record.
@@ -280,6 +251,20 @@ impl Repair<'_> {
         if any {
             round.ring().await?;
         }
+        Ok(())
+    }
+
+    /// Places that were about to be used, and are not on all replicas, are free everywhere.
+    async fn clear(&self, halves: &[Half]) -> Result<(), TxnError> {
+        if halves.is_empty() {
+            return Ok(());
+        }
+        let mut round = self.agent.worker.round();
+        for (addr, replica) in halves {
+            let at = replica.base + addr.offset() + HEADER;
+            round.to(self.queues.to(replica.node)?).write(at, &[0]);
+        }
+        round.ring().await?;
         Ok(())
     }
 

@@ -35,6 +35,20 @@ pub struct Outcome {
     pub history: Vec<u8>,
 }
 
+impl Outcome {
+    /// What went wrong, if anything did: a violation, something that could not be judged, or the workload's own check.
+    pub fn wrong(&self) -> Option<String> {
+        if let Some(anomaly) = self.report.anomalies.first() {
+            let found = &self.report.found;
+            return Some(format!("{found:?}, as {:?} {}", anomaly.transactions, anomaly.why));
+        }
+        if self.report.undecided > 0 {
+            return Some(format!("{} reads could not be judged", self.report.undecided));
+        }
+        self.invariants.clone().err()
+    }
+}
+
 /// A history in memory.
 #[derive(Clone, Default)]
 struct Page(Arc<Mutex<Vec<u8>>>);
