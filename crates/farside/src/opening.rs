@@ -44,7 +44,7 @@ impl Opened {
     pub(crate) async fn close(&self, worker: &Worker) {
         let connect = self.fabric.connect();
         let links = Links::careless(worker, &connect);
-        let _ = self.session.retire(worker, &links, &self.view.config()).await;
+        let _ = self.session.retire(worker, &links, &self.view.seat()).await;
     }
 }
 
@@ -85,8 +85,8 @@ pub(crate) async fn open(worker: &Worker, url: &Url, options: &tcp::Options) -> 
     let config = Config { lease_ns, ..config };
     let connect = fabric.connect();
     let links = Links::careless(worker, &connect);
-    let identity = Identity::claim(worker, &links, &config, client.0).await?;
     let view = View::alone(config);
+    let identity = Identity::claim(worker, &links, &view.seat(), client.0).await?;
     let session = Session::new(identity, Limits::default());
     Ok(Opened { fabric, view, session, careless: true })
 }

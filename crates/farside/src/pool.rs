@@ -50,7 +50,7 @@ pub(crate) async fn open(worker: &Worker, url: &Url, network: &tcp::Options) -> 
     need_regions(worker, url, &*store, &view).await?;
     let connect = fabric.connect();
     let links = Links::new(worker, &connect);
-    let identity = Identity::claim(worker, &links, &view.config(), client.0).await?;
+    let identity = Identity::claim(worker, &links, &view.seat(), client.0).await?;
     let session = Session::new(identity, Limits::default());
     Ok(Opened { fabric, view, session, careless: false })
 }

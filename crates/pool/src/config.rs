@@ -169,6 +169,14 @@ impl Config {
         self.regions.get(id.0 as usize)
     }
 
+    /// Whether a region has this copy, whole or in the making.
+    pub fn has(&self, region: RegionId, replica: &Replica) -> bool {
+        let region = self.region(region);
+        region.is_some_and(|region| {
+            region.replicas.contains(replica) || region.joining.contains(replica)
+        })
+    }
+
     /// Whether there is room for a node with this address.
     pub fn has_room_for(&self, address: &str) -> bool {
         self.nodes.len() < MAX_NODES && address.len() <= MAX_ADDRESS

@@ -52,4 +52,4 @@ pub use patience::within;
 pub use petition::{Newcomer, Petition};
 pub use store::{ConfigStore, StoreError, Stored};
 pub use terms::Terms;
-pub use view::{Permit, Seat, View};
+pub use view::{Leave, Permit, Seat, View};

@@ -132,7 +132,8 @@ async fn mend(
 ) {
     let known = link.queue.borrow().clone();
     let queue = match known {
-        Some(queue) => queue.reconnect().await.map(|()| queue),
+        // Another one, which nobody has before it is known into which life it leads.
+        Some(queue) => queue.renewed(&worker).await,
         None => connect.connect(&worker, &node).await,
     };
     if let Err(FabricError::Fenced(_)) = queue {

@@ -59,6 +59,15 @@ pub struct Permit {
     config: Arc<Config>,
 }
 
+/// Leave to act by a configuration that keeps nobody from acknowledging the next one: for whoever looks whether it is
+/// valid before it believes a completion, and whose verbs do no harm if they take effect late.
+#[derive(Clone, Debug)]
+pub struct Leave {
+    seat: Rc<Held>,
+    placed: u64,
+    config: Arc<Config>,
+}
+
 impl View {
     pub(crate) fn new(config: Config) -> Self {
         View {
@@ -189,6 +198,21 @@ impl Seat {
         }
     }
 
+    /// Leave to act by the configuration that is known, if that counts and there is a lease; see there.
+    #[inline]
+    pub fn leave(&self, now: Time) -> Option<Leave> {
+        let Held { view, config, .. } = &*self.0;
+        // The placement first: the configuration is not older then.
+        let placed = view.placed.load(Ordering::Acquire);
+        if view.counting.load(Ordering::Acquire) < placed || !view.has_lease(now) {
+            return None;
+        }
+        if config.borrow().epoch != view.epoch() {
+            *config.borrow_mut() = view.config();
+        }
+        Some(Leave { seat: Rc::clone(&self.0), placed, config: Arc::clone(&config.borrow()) })
+    }
+
     /// The view that this is a place in.
     pub fn view(&self) -> &Arc<View> {
         &self.0.view
@@ -213,12 +237,27 @@ impl Drop for Held {
 
 impl Permit {
     /// What to act by.
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &Arc<Config> {
         &self.config
     }
 
     /// Whether a completion may be believed: there still is a lease, and all regions are where they were
     /// when the permit was given.
+    pub fn is_valid(&self, now: Time) -> bool {
+        let view = &self.seat.view;
+        view.placed.load(Ordering::Acquire) == self.placed && view.has_lease(now)
+    }
+}
+
+impl Leave {
+    /// What to act by.
+    #[inline]
+    pub fn config(&self) -> &Arc<Config> {
+        &self.config
+    }
+
+    /// Whether a completion may be believed: there still is a lease, and all regions are where they were.
+    #[inline]
     pub fn is_valid(&self, now: Time) -> bool {
         let view = &self.seat.view;
         view.placed.load(Ordering::Acquire) == self.placed && view.has_lease(now)

@@ -2,14 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use farside_fabric::{ClientId, FabricError, Tally, Worker};
+use farside_fabric::{ClientId, FabricError, Tally, Worker, probe};
 use farside_pool::alloc::Heap;
-use farside_pool::{Config, Links, Permit, RegionId, Seat};
+use farside_pool::{Config, Leave, Links, Permit, RegionId, Seat};
 
 use crate::clock::Clock;
 use crate::noted::InUse;
@@ -72,9 +72,8 @@ impl Agent {
     /// A thread's part in a session.
     pub async fn join(worker: &Worker, parts: Parts) -> Result<Rc<Self>, TxnError> {
         let Parts { session, seat, links, clock } = parts;
-        let permit = seat.permit(worker.now()).ok_or(TxnError::NotNow)?;
-        let queues = connect(&links, permit.config()).await;
-        let config = permit.config();
+        let (permit, queues) = approach(worker, &links, &seat).await?;
+        let (config, queues) = (permit.config(), Rc::new(queues));
         prepare(worker, &queues, config).await?;
         let places: Vec<_> = config.regions.iter().filter_map(|r| queues.place(r)).collect();
         let full = || TxnError::Refused("a process has at most 15 threads in a session".into());
@@ -92,14 +91,14 @@ impl Agent {
             thread,
             seat,
             links,
-            queues: RefCell::new(Rc::new(queues)),
+            queues: RefCell::new(Rc::clone(&queues)),
             clock,
             lease: Duration::from_nanos(config.lease_ns),
             last_tick: Cell::new(last_tick),
             last_age: Cell::new(0),
             past: Cell::new(0),
             rings: RefCell::new(rings),
-            space: Space::new(Heap::new(worker, slab_owner, places)),
+            space: Space::new(Heap::new(worker, slab_owner, places), queues),
             snapshots: RefCell::default(),
             floors: RefCell::default(),
             noted,
@@ -123,34 +122,85 @@ impl Agent {
         }
         worker.spawn(horizon::tend(Rc::downgrade(&agent))).detach();
         worker.spawn(horizon::tidy(Rc::downgrade(&agent))).detach();
+        worker.spawn(follow(Rc::downgrade(&agent))).detach();
         Ok(agent)
     }
 
     /// Begins a transaction; one that begins again, with the age that it had.
     pub async fn begin(self: &Rc<Self>, age: Option<u64>) -> Result<Box<Txn>, TxnError> {
-        let permit = self.permit()?;
-        self.reach(&permit).await;
-        self.check_fenced()?;
+        let (leave, queues) = self.ready().await?;
         let age = age.unwrap_or_else(|| self.next_age());
-        Ok(Txn::new(Rc::clone(self), permit, age))
+        Ok(Txn::new(Rc::clone(self), leave, queues, age))
     }
 
-    /// Queues to all nodes, connected anew where they were broken.
-    pub(crate) async fn reach(&self, permit: &Permit) -> Rc<Queues> {
-        let queues = self.queues();
-        if queues.epoch != permit.config().epoch || queues.is_broken() {
-            let queues = connect(&self.links, permit.config()).await;
-            if self.links.is_fenced() {
-                self.session.fenced.store(true, Ordering::Release);
+    /// Waits until this may act and all nodes answer: one that does not is put out, or comes back. Not for ever: most
+    /// regions are elsewhere.
+    async fn ready(&self) -> Result<(Leave, Rc<Queues>), TxnError> {
+        let mut since = None;
+        loop {
+            self.check_fenced()?;
+            let now = self.worker.now();
+            let leave = self.seat.leave(now);
+            let late = now - *since.get_or_insert(now) > 4 * self.lease;
+            match leave {
+                Some(leave) => {
+                    let queues = self.reach(leave.config()).await;
+                    if late || !queues.is_broken() {
+                        self.check_fenced()?;
+                        return Ok((leave, queues));
+                    }
+                }
+                None if late => return Err(TxnError::NotNow),
+                None => {}
             }
-            *self.queues.borrow_mut() = Rc::new(queues);
+            probe!("a transaction waits until all nodes answer");
+            self.worker.sleep(self.lease / 64).await;
         }
-        self.queues()
+    }
+
+    /// Queues to all nodes of a configuration, connected anew where they were broken.
+    pub(crate) async fn reach(&self, config: &Config) -> Rc<Queues> {
+        let known = self.queues();
+        if known.epoch == config.epoch && !known.is_broken() {
+            return known;
+        }
+        let queues = Rc::new(connect(&self.links, config).await);
+        if self.links.is_fenced() {
+            self.session.fenced.store(true, Ordering::Release);
+        }
+        if queues.epoch >= self.queues.borrow().epoch {
+            *self.queues.borrow_mut() = Rc::clone(&queues);
+        }
+        queues
+    }
+
+    /// Leave to do what must be done before the next configuration counts, and queues to all nodes. Whoever waits for a
+    /// connection keeps nobody from a change.
+    pub(crate) async fn act(&self) -> Result<(Permit, Rc<Queues>), TxnError> {
+        let config = self.seat.view().config();
+        let queues = self.reach(&config).await;
+        let permit = self.permit()?;
+        match permit.config().epoch == config.epoch {
+            true => Ok((permit, queues)),
+            false => Err(TxnError::NotNow),
+        }
+    }
+
+    /// Nobody waits for nodes that are no members any more, whatever they were asked.
+    fn leave_removed(&self) {
+        let (config, queues) = (self.seat.view().config(), self.queues());
+        for (_, queue) in queues.to.iter().filter(|(id, _)| config.node(*id).is_none()) {
+            probe!("a node that was put out is not waited for");
+            let (worker, queue) = (self.worker.clone(), queue.clone());
+            // What is under way fails at once; a connection comes to nothing.
+            self.worker.spawn(async move { _ = queue.renewed(&worker).await }).detach();
+        }
+        self.links.keep(&config.nodes);
     }
 
     /// An error if the process was taken for dead: nothing that it does has any effect.
     pub(crate) fn check_fenced(&self) -> Result<(), TxnError> {
-        match self.session.fenced.load(Ordering::Acquire) {
+        match self.session.fenced.load(Ordering::Acquire) || self.seat.view().is_put_out() {
             true => Err(TxnError::Fabric(FabricError::Fenced(self.client()))),
             false => Ok(()),
         }
@@ -198,7 +248,7 @@ impl Agent {
 
     /// How many bytes of the pool are in no slab, and how many there are.
     pub async fn usage(&self) -> Result<(u64, u64), TxnError> {
-        let (permit, queues) = (self.permit()?, self.queues());
+        let (permit, queues) = self.act().await?;
         let (mut free, mut all) = (0, 0);
         for place in permit.config().regions.iter().filter_map(|region| queues.place(region)) {
             free += place.free_bytes(&self.worker).await?;
@@ -332,6 +382,42 @@ impl Agent {
         };
         ring.forget(reusable);
         Ok(act(ring))
+    }
+}
+
+/// Leave to act, and queues to all nodes, for one who comes or goes. Waits a while for a configuration that counts.
+pub(crate) async fn approach(
+    worker: &Worker,
+    links: &Links,
+    seat: &Seat,
+) -> Result<(Permit, Queues), TxnError> {
+    let start = worker.now();
+    loop {
+        let config = seat.view().config();
+        let lease = Duration::from_nanos(config.lease_ns);
+        let queues = connect(links, &config).await;
+        let permit = seat.permit(worker.now());
+        if let Some(permit) = permit.filter(|permit| permit.config().epoch == config.epoch) {
+            return Ok((permit, queues));
+        }
+        if worker.now() - start > 4 * lease || seat.view().is_put_out() {
+            return Err(TxnError::NotNow);
+        }
+        worker.sleep(lease / 64).await;
+    }
+}
+
+/// Takes notice of new configurations, as long as the thread's agent exists.
+async fn follow(agent: Weak<Agent>) {
+    let mut known = 0;
+    while let Some(agent) = agent.upgrade() {
+        let epoch = agent.seat.view().epoch();
+        if std::mem::replace(&mut known, epoch) != epoch {
+            agent.leave_removed();
+        }
+        let (worker, pause) = (agent.worker.clone(), agent.lease / 32);
+        drop(agent);
+        worker.sleep(pause).await;
     }
 }
 

@@ -14,7 +14,7 @@ use farside_pool::alloc::SizeClass;
 use zerocopy::IntoBytes;
 
 use crate::object::IN_USE;
-use crate::queues::replicas;
+use crate::queues::{replicas, written};
 use crate::txn::{Doomed, Txn};
 use crate::words::checksum;
 use crate::{BLOB, EXECUTE, TxnError};
@@ -86,7 +86,7 @@ impl Txn {
             return Ok(whole(&own.words[1..]));
         }
         let agent = &self.agent;
-        let copies = replicas(self.permit.config(), blob.addr)?;
+        let copies = replicas(self.leave.config(), blob.addr)?;
         for tries in 0..TRIES {
             let replica = copies[agent.worker.random() as usize % copies.len()];
             let at = replica.base + blob.addr.offset() + 8;
@@ -112,7 +112,7 @@ impl Txn {
         let agent = &self.agent;
         let mut round = agent.worker.round().counted(&agent.tally, BLOB);
         for blob in &self.blobs {
-            for replica in replicas(self.permit.config(), blob.addr)? {
+            for replica in written(self.leave.config(), blob.addr)? {
                 let at = replica.base + blob.addr.offset();
                 round.to(self.queues.to(replica.node)?).write(at, &blob.words);
             }

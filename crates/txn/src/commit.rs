@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use farside_fabric::probe;
 use farside_fabric::runtime::question;
-use farside_pool::{Addr, within};
+use farside_pool::{Addr, Config, Replica, within};
 use smallvec::SmallVec;
 
 use crate::object::{HEADER, IN_USE, LOCK, Raw, TS, Target};
-use crate::queues::replicas;
+use crate::queues::{Queues, replicas, written};
 use crate::record::{self, Record};
 use crate::release::Release;
 use crate::ring::{Released, Ring};
 use crate::txn::Txn;
+use crate::words::Lock;
 use crate::{INSTALL, Trap, TxnError, VALIDATE, Why, horizon};
 
 /// How long whoever commits waits for that, or a few leases: then it goes on without it.
@@ -77,10 +78,7 @@ impl Txn {
         // Before the time is taken: whatever is written there is written by nobody else.
         self.write_blobs().await?;
         // All bits are held on all replicas of a configuration that counts.
-        if !self.permit.is_valid(self.agent.worker.now()) {
-            probe!("the regions moved before a commit");
-            return Err(TxnError::Moved);
-        }
+        self.check_leave()?;
         let lock = self.lock.ok_or_else(|| TxnError::Refused("nothing is locked".into()))?;
         let time = match self.agent.has(Trap::TimeOfTheLock) {
             true => lock.time(),
@@ -91,6 +89,7 @@ impl Txn {
                 self.agent.wait_past(time).await;
             }
             self.validate().await?;
+            self.check_leave()?;
         }
         let released = Released::default();
         let slots = Slots(Some(Rc::clone(&released)));
@@ -119,7 +118,7 @@ impl Txn {
         mut release: Release,
         released: Released,
     ) -> Result<Option<u64>, TxnError> {
-        let installed = self.install(&writes).await;
+        let installed = self.install(&writes, time).await;
         self.entries.clear();
         self.blobs.clear();
         if let Err(error) = installed {
@@ -169,7 +168,7 @@ impl Txn {
         let only_read = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_only_read());
         for (at, entry) in only_read {
             let addr = entry.target.addr;
-            let replicas = replicas(self.permit.config(), addr)?;
+            let replicas = replicas(self.leave.config(), addr)?;
             let replica = replicas[random.wrapping_add(at) % replicas.len()];
             let mut bell = round.to(self.queues.to(replica.node)?);
             let lock = bell.read(replica.base + addr.offset() + LOCK, 8);
@@ -251,44 +250,108 @@ impl Txn {
         Ok((addr.offset() + RECORD_HEAD, true))
     }
 
-    /// Records and bodies to all replicas at once. After this is posted there is no way back: after an error
-    /// the same bytes go to the same places.
-    async fn install(&self, all: &Writes) -> Result<(), TxnError> {
+    /// Records and bodies to all replicas at once. After this is posted there is no way back.
+    async fn install(&self, all: &Writes, time: u64) -> Result<(), TxnError> {
+        let installed = self.post(all, self.leave.config(), &self.queues).await;
+        match installed {
+            // Acknowledged by all replicas of a configuration that counts.
+            Ok(()) if self.leave.is_valid(self.agent.worker.now()) => Ok(()),
+            _ => self.install_again(all, time).await,
+        }
+    }
+
+    /// After an error, or when the regions moved: the same bytes to the same places, on all replicas that hold the lock
+    /// and are there by a configuration that counts; and then a look at each of them. Until that succeeds, or others have
+    /// taken this process for dead: then they decide.
+    async fn install_again(&self, all: &Writes, time: u64) -> Result<(), TxnError> {
         let agent = &self.agent;
-        let queues = Rc::clone(&self.queues);
         for tries in 0u32.. {
-            let mut round = agent.worker.round().counted(&agent.tally, INSTALL);
-            for write in &all.writes {
-                let entry = &self.entries[write.entry];
-                let addr = entry.target.addr;
-                let record = &all.words[write.record..write.object];
-                let object = &all.words[write.object..write.end];
-                for replica in replicas(self.permit.config(), addr)? {
-                    let mut bell = round.to(queues.to(replica.node)?);
-                    let at = replica.base + addr.offset();
-                    let record_at = replica.base + write.record_at;
-                    if write.spilled {
-                        bell.write(record_at - RECORD_HEAD, &[Raw::Spilled(agent.owner).to_word()]);
-                    }
-                    bell.write(record_at, record);
-                    if entry.fresh {
-                        bell.write(at + HEADER, &[IN_USE]);
-                    }
-                    bell.write(at + TS, object);
-                    if agent.has(Trap::EarlyRelease) {
-                        bell.write(at + LOCK, &[0]);
-                    }
+            probe!("an install is posted again");
+            if let Err(fenced) = agent.check_fenced() {
+                return Err(TxnError::Pending(fenced.to_string()));
+            }
+            agent.worker.sleep(Duration::from_micros(1 << tries.min(10))).await;
+            let Ok((permit, queues)) = agent.act().await else { continue };
+            if self.post(all, permit.config(), &queues).await.is_err() {
+                continue;
+            }
+            match self.is_installed(all, time, permit.config(), &queues).await {
+                Err(_) => continue,
+                _ if !permit.is_valid(agent.worker.now()) => continue,
+                Ok(true) => return Ok(()),
+                Ok(false) => break,
+            }
+        }
+        probe!("an install was taken back by others");
+        Err(TxnError::Pending("others have decided".into()))
+    }
+
+    /// The replicas of an object that hold the lock, as far as they are there by a configuration.
+    fn held(&self, config: &Config, addr: Addr) -> Result<SmallVec<[Replica; 5]>, TxnError> {
+        let locked = written(self.leave.config(), addr)?;
+        if config.epoch == self.leave.config().epoch {
+            return Ok(locked.collect());
+        }
+        let there = |replica: &Replica| config.has(addr.region(), replica);
+        let held: SmallVec<[Replica; 5]> = locked.filter(there).collect();
+        match held.is_empty() {
+            true => Err(TxnError::Refused(format!("{addr} has no copy left"))),
+            false => Ok(held),
+        }
+    }
+
+    /// One round.
+    async fn post(&self, all: &Writes, config: &Config, queues: &Queues) -> Result<(), TxnError> {
+        let agent = &self.agent;
+        let mut round = agent.worker.round().counted(&agent.tally, INSTALL);
+        for write in &all.writes {
+            let entry = &self.entries[write.entry];
+            let addr = entry.target.addr;
+            let record = &all.words[write.record..write.object];
+            let object = &all.words[write.object..write.end];
+            for replica in self.held(config, addr)? {
+                let mut bell = round.to(queues.to(replica.node)?);
+                let at = replica.base + addr.offset();
+                let record_at = replica.base + write.record_at;
+                if write.spilled {
+                    bell.write(record_at - RECORD_HEAD, &[Raw::Spilled(agent.owner).to_word()]);
+                }
+                bell.write(record_at, record);
+                if entry.fresh {
+                    bell.write(at + HEADER, &[IN_USE]);
+                }
+                bell.write(at + TS, object);
+                if agent.has(Trap::EarlyRelease) {
+                    bell.write(at + LOCK, &[0]);
                 }
             }
-            self.trip();
-            let Err(error) = round.ring().await else { break };
-            probe!("an install is posted again");
-            // Until it succeeds, or others have taken this process for dead: then they decide.
-            if queues.mend().await.is_err() {
-                return Err(TxnError::Pending(error.to_string()));
-            }
-            agent.worker.sleep(Duration::from_micros(1 << tries.min(12))).await;
         }
+        self.trip();
+        round.ring().await?;
         Ok(())
+    }
+
+    /// Whether all that was written is there, and locked.
+    async fn is_installed(
+        &self,
+        all: &Writes,
+        time: u64,
+        config: &Config,
+        queues: &Queues,
+    ) -> Result<bool, TxnError> {
+        let agent = &self.agent;
+        let word = self.lock.map_or(0, Lock::to_word);
+        let mut round = agent.worker.round().counted(&agent.tally, INSTALL);
+        let mut looks = Vec::new();
+        for write in &all.writes {
+            let addr = self.entries[write.entry].target.addr;
+            for replica in self.held(config, addr)? {
+                let mut bell = round.to(queues.to(replica.node)?);
+                let at = replica.base + addr.offset();
+                looks.push((bell.read(at + LOCK, 8), bell.read(at + TS, 8)));
+            }
+        }
+        let done = round.ring().await?;
+        Ok(looks.into_iter().all(|(lock, ts)| (done[lock][0], done[ts][0]) == (word, time)))
     }
 }

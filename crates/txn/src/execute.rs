@@ -5,11 +5,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use farside_fabric::{Done, Round, Ticket, Word, Words, probe};
+use farside_pool::Replica;
 use smallvec::SmallVec;
 
 use crate::agent::Agent;
 use crate::object::{LOCK, TS, Target, Version};
-use crate::queues::replicas;
+use crate::queues::{replicas, written};
 use crate::reader::{Asked, Reading};
 use crate::release::Release;
 use crate::txn::{Access, Mode, Txn};
@@ -46,7 +47,7 @@ struct Step {
 /// A lock that was asked for: its CASes, the primary's first, and the read behind that.
 struct AskedLock {
     entry: usize,
-    bits: SmallVec<[Ticket<Word>; 5]>,
+    bits: SmallVec<[(Replica, Ticket<Word>); 5]>,
     object: Ticket<Words>,
 }
 
@@ -55,8 +56,8 @@ struct AskedLock {
 struct Left {
     /// Locks that others have: the entry, and whose it is.
     lost: Vec<(usize, u64)>,
-    /// Bits of backups that others have: the entry, and which replica.
-    missing: Vec<(usize, usize)>,
+    /// Bits of backups that others have.
+    missing: Vec<(usize, Replica)>,
     /// What could not be peeked at.
     torn: Vec<Target>,
     /// Something that was locked is newer than the snapshot.
@@ -116,7 +117,7 @@ impl Txn {
         }
         // Also if nobody waits for it any more.
         self.failed = Some(TxnError::TimedOut("a step that was not waited for"));
-        let done = self.try_steps(step).await;
+        let done = self.try_steps(step).await.and_then(|()| self.check_leave());
         self.failed = done.as_ref().err().cloned();
         if done.is_err()
             && let Some(release) = self.take_locks(false)
@@ -224,7 +225,7 @@ impl Txn {
             // Whoever has the primary needs the bits that were won elsewhere.
             let mut release = Release::new(self);
             for (at, _) in &left.lost {
-                release.add(self.permit.config(), self.entries[*at].target.addr);
+                release.add(self.leave.config(), self.entries[*at].target.addr);
                 self.entries[*at].posted = false;
             }
             left.missing.retain(|(entry, _)| !left.lost.iter().any(|(lost, _)| lost == entry));
@@ -304,11 +305,11 @@ impl Txn {
         }
         for reading in readings.iter() {
             let target = self.entries[reading.entry].target;
-            let config = self.permit.config();
+            let config = self.leave.config();
             posted.reads.push(reading.post(&agent, &queues, config, target, &mut round)?);
         }
         for target in &step.peeks {
-            let replicas = replicas(self.permit.config(), target.addr)?;
+            let replicas = replicas(self.leave.config(), target.addr)?;
             let replica = replicas[agent.worker.random() as usize % replicas.len()];
             let at = replica.base + target.addr.offset() + TS;
             let bytes = target.bytes_from_ts();
@@ -350,15 +351,14 @@ impl Txn {
     ) -> Result<AskedLock, TxnError> {
         let word = self.lock.map_or(0, Lock::to_word);
         let target = self.entries[entry].target;
-        let replicas = replicas(self.permit.config(), target.addr)?;
         let (mut bits, mut object) = (SmallVec::new(), None);
-        for replica in replicas {
+        for replica in written(self.leave.config(), target.addr)? {
             let mut bell = round.to(queues.to(replica.node)?);
             let at = replica.base + target.addr.offset();
             if !bits.is_empty() && self.agent.has(Trap::StolenBit) {
                 bell.write(at + LOCK, &[word]);
             }
-            bits.push(bell.cas(at + LOCK, 0, word));
+            bits.push((replica, bell.cas(at + LOCK, 0, word)));
             object.get_or_insert_with(|| bell.read(at + TS, target.bytes_from_ts()));
         }
         let object = object.expect("there is a primary");
@@ -375,13 +375,14 @@ impl Txn {
     ) -> Result<(), TxnError> {
         let mut outcome = Ok(());
         for lock in asked {
-            let lost = |(_, bit): &(usize, &Ticket<Word>)| done[**bit] != 0;
-            let backups = lock.bits.iter().enumerate().skip(1);
-            left.missing.extend(backups.filter(lost).map(|(at, _)| (lock.entry, at)));
-            let won = done[lock.bits[0]] == 0 || agent.has(Trap::ReadOfALostLock);
+            let lost = |(_, bit): &&(Replica, Ticket<Word>)| done[*bit] != 0;
+            let lost = lock.bits[1..].iter().filter(lost).map(|(replica, _)| *replica);
+            left.missing.extend(lost.map(|replica| (lock.entry, replica)));
+            let primary = lock.bits[0].1;
+            let won = done[primary] == 0 || agent.has(Trap::ReadOfALostLock);
             if !won {
                 probe!("a lock is lost");
-                left.lost.push((lock.entry, done[lock.bits[0]]));
+                left.lost.push((lock.entry, done[primary]));
                 continue;
             }
             match self.take_locked(lock.entry, &done[lock.object]) {
@@ -417,7 +418,7 @@ impl Txn {
 
     /// Asks for the bits of backups until they are free: whoever has them has lost the primary, or is about
     /// to release.
-    async fn hold_backups(&mut self, mut missing: Vec<(usize, usize)>) -> Result<(), TxnError> {
+    async fn hold_backups(&mut self, mut missing: Vec<(usize, Replica)>) -> Result<(), TxnError> {
         let (agent, queues) = (Rc::clone(&self.agent), Rc::clone(&self.queues));
         let word = self.lock.map_or(0, Lock::to_word);
         let start = agent.worker.now();
@@ -435,9 +436,8 @@ impl Txn {
             agent.worker.sleep(Duration::from_nanos(200 << tries.min(8))).await;
             let mut round = agent.worker.round().counted(&agent.tally, EXECUTE);
             let mut bits = Vec::with_capacity(missing.len());
-            for (entry, at) in &missing {
+            for (entry, replica) in &missing {
                 let addr = self.entries[*entry].target.addr;
-                let replica = replicas(self.permit.config(), addr)?[*at];
                 let mut bell = round.to(queues.to(replica.node)?);
                 if agent.has(Trap::StolenBit) {
                     bell.write(replica.base + addr.offset() + LOCK, &[word]);
@@ -469,7 +469,7 @@ impl Txn {
             let mut round = agent.worker.round().counted(&agent.tally, EXECUTE);
             let mut tickets = Vec::with_capacity(torn.len());
             for target in &torn {
-                let primary = replicas(self.permit.config(), target.addr)?[0];
+                let primary = replicas(self.leave.config(), target.addr)?[0];
                 let at = primary.base + target.addr.offset() + TS;
                 let bell = &mut round.to(queues.to(primary.node)?);
                 tickets.push(bell.read(at, target.bytes_from_ts()));

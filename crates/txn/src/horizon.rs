@@ -56,9 +56,11 @@ pub(crate) async fn tend(agent: Weak<Agent>) {
 
 /// Tells our oldest snapshot, and learns the oldest of all.
 pub(crate) async fn look(agent: &Rc<Agent>) -> Result<(), TxnError> {
-    let Some(permit) = agent.seat.permit(agent.worker.now()) else { return Ok(()) };
     let session = &agent.session;
-    let queues = agent.reach(&permit).await;
+    let (permit, queues) = match agent.act().await {
+        Err(TxnError::NotNow) => return Ok(()),
+        acting => acting?,
+    };
     let copies = replicas(permit.config(), system::catalog_root())?;
     if !session.told.load(Ordering::Acquire) {
         let places = u64::from(session.identity.slot) + 1;

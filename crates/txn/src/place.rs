@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use farside_fabric::Worker;
 use farside_pool::alloc::FREED;
-use farside_pool::{Config, Links, Replica};
+use farside_pool::{Config, Links, Replica, Seat};
 
 use crate::object::{HEADER, Raw};
 use crate::queues::{Queues, replicas};
@@ -78,10 +78,11 @@ impl Identity {
     pub async fn claim(
         worker: &Worker,
         links: &Links,
-        config: &Config,
+        seat: &Seat,
         client: u64,
     ) -> Result<Self, TxnError> {
-        let queues = agent::connect(links, config).await;
+        let (permit, queues) = agent::approach(worker, links, seat).await?;
+        let config = permit.config();
         agent::prepare(worker, &queues, config).await?;
         let Replica { node, base } = replicas(config, system::catalog_root())?[0];
         let mut round = worker.round();
@@ -111,12 +112,13 @@ impl Session {
         &self,
         worker: &Worker,
         links: &Links,
-        config: &Config,
+        seat: &Seat,
     ) -> Result<(), TxnError> {
         if self.is_unclean() {
             return Ok(());
         }
-        let queues = agent::connect(links, config).await;
+        let (permit, queues) = agent::approach(worker, links, seat).await?;
+        let config = permit.config();
         let horizon = self.horizon.load(Ordering::Acquire);
         let limbo = std::mem::take(&mut *self.limbo());
         for Limbo { time, addr, header } in limbo {

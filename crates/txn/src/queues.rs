@@ -1,6 +1,6 @@
 //! The queues of a thread to the nodes of a configuration.
 
-use farside_fabric::{FabricError, Queue, Worker};
+use farside_fabric::{Queue, Worker};
 use farside_pool::alloc::Place;
 use farside_pool::{Addr, Config, Region, Replica};
 
@@ -26,16 +26,6 @@ impl Queues {
         self.incomplete || self.to.iter().any(|(_, queue)| queue.is_broken())
     }
 
-    /// Connects those anew that are broken, as far as that can be now. An error if this process is fenced.
-    pub(crate) async fn mend(&self) -> Result<(), TxnError> {
-        for (_, queue) in self.to.iter().filter(|(_, queue)| queue.is_broken()) {
-            if let Err(fenced @ FabricError::Fenced(_)) = queue.reconnect().await {
-                return Err(fenced.into());
-            }
-        }
-        Ok(())
-    }
-
     /// Writes words of an object, from so many bytes on, on all replicas.
     pub(crate) async fn write_all(
         &self,
@@ -46,7 +36,7 @@ impl Queues {
         words: &[u64],
     ) -> Result<(), TxnError> {
         let mut round = worker.round();
-        for replica in replicas(config, addr)? {
+        for replica in written(config, addr)? {
             let at = replica.base + addr.offset() + from;
             round.to(self.to(replica.node)?).write(at, words);
         }
@@ -64,7 +54,7 @@ impl Queues {
         (old, new): (u64, u64),
     ) -> Result<(), TxnError> {
         let mut round = worker.round();
-        for replica in replicas(config, addr)? {
+        for replica in written(config, addr)? {
             let at = replica.base + addr.offset() + at;
             round.to(self.to(replica.node)?).cas(at, old, new);
         }
@@ -88,6 +78,17 @@ pub(crate) fn replicas(config: &Config, addr: Addr) -> Result<&[Replica], TxnErr
     let region = config.region(addr.region());
     let replicas = region.map_or(&[][..], |region| &region.replicas);
     if replicas.is_empty() { Err(nowhere(addr)) } else { Ok(replicas) }
+}
+
+/// The copies of an object that are written: also those in the making, behind the others.
+#[inline]
+pub(crate) fn written(
+    config: &Config,
+    addr: Addr,
+) -> Result<impl Iterator<Item = Replica>, TxnError> {
+    let region = config.region(addr.region()).filter(|region| !region.replicas.is_empty());
+    let region = region.ok_or_else(|| nowhere(addr))?;
+    Ok(region.replicas.iter().chain(&region.joining).copied())
 }
 
 #[cold]

@@ -162,7 +162,7 @@ impl Txn {
         let mut tickets = Vec::with_capacity(readings.len());
         for reading in readings {
             let target = self.entries[reading.entry].target;
-            let config = self.permit.config();
+            let config = self.leave.config();
             tickets.push(reading.post(agent, &self.queues, config, target, &mut round)?);
         }
         self.trip();
@@ -263,7 +263,7 @@ impl Txn {
                     reading.replica += 1;
                 }
                 let target = self.entries[reading.entry].target.addr;
-                let replicas = replicas(self.permit.config(), target)?.len() as u32;
+                let replicas = replicas(self.leave.config(), target)?.len() as u32;
                 if reading.mismatches > replicas + 1 {
                     return Err(TxnError::TooOld);
                 }

@@ -3,26 +3,30 @@
 use std::future::Future;
 use std::rc::Rc;
 use std::task::{Context, Waker};
+use std::time::Duration;
 
-use farside_fabric::{FabricError, probe};
-use farside_pool::{Addr, Config, Permit, Replica};
+use farside_fabric::probe;
+use farside_pool::{Addr, Config, Replica};
 use smallvec::SmallVec;
 
 use crate::agent::Agent;
 use crate::object::{IN_USE, LOCK, Raw};
-use crate::queues::{Queues, replicas};
+use crate::queues::{Queues, written};
 use crate::ring::Released;
 use crate::turns::Turn;
 use crate::txn::{Doomed, Txn};
 use crate::words::Lock;
 use crate::{RELEASE, Trap, TxnError};
 
+/// How long whoever waits for a release does so, or a few leases.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Locks to be given back.
 pub(crate) struct Release {
     agent: Rc<Agent>,
     queues: Rc<Queues>,
     word: u64,
-    places: SmallVec<[(Replica, u64); 9]>,
+    places: SmallVec<[(Replica, Addr); 9]>,
     /// Handed over when the locks are free.
     pub(crate) turns: SmallVec<[Turn; 3]>,
     /// Places that were allocated and not used.
@@ -39,8 +43,6 @@ pub(crate) struct Release {
     done: bool,
     /// It was begun again: a thread that ends drops that, too, and there is an end to it.
     again: bool,
-    /// Keeps the session from acknowledging another configuration until all is done.
-    permit: Rc<Permit>,
 }
 
 impl Release {
@@ -58,14 +60,13 @@ impl Release {
             released: None,
             done: false,
             again: false,
-            permit: Rc::clone(&txn.permit),
         }
     }
 
     /// One more object, whose lock CASes were posted.
     pub(crate) fn add(&mut self, config: &Config, addr: Addr) {
-        let replicas = replicas(config, addr).unwrap_or_default();
-        self.places.extend(replicas.iter().map(|replica| (*replica, addr.offset())));
+        let replicas = written(config, addr).into_iter().flatten();
+        self.places.extend(replicas.map(|replica| (replica, addr)));
     }
 
     pub(crate) fn is_needed(&self) -> bool {
@@ -96,46 +97,41 @@ impl Release {
         }
     }
 
-    /// Gives them back: each only if it is still ours. Again after an error, in new queues.
+    /// Gives them back: each only if it is still ours. Again after an error, in new queues, and not where nodes were put
+    /// out. Nobody waits for long: the rest is done beside.
     pub(crate) async fn run(mut self) -> Result<(), TxnError> {
-        let mut failed = TxnError::TimedOut("a release");
-        for tries in 0..100 {
+        let agent = Rc::clone(&self.agent);
+        let patience = PATIENCE.max(4 * agent.lease());
+        let mut since = None;
+        for tries in 0u32.. {
+            if self.ring().await.is_ok() {
+                break;
+            }
+            probe!("a release is posted again");
+            if let Err(fenced) = agent.check_fenced() {
+                self.forget();
+                agent.unclean.set(true);
+                return Err(fenced);
+            }
+            let now = agent.worker.now();
+            if now - *since.get_or_insert(now) > patience && !self.again {
+                return Err(TxnError::TimedOut("a release"));
+            }
             if tries > 0 {
-                probe!("a release is posted again");
-                if let Err(fenced) = self.queues.mend().await {
-                    failed = fenced;
-                    break;
-                }
+                agent.worker.sleep(Duration::from_micros(1 << tries.min(12))).await;
             }
-            match self.ring().await {
-                Ok(()) => {
-                    if let Some(released) = self.released.take() {
-                        released.set(true);
-                    }
-                    self.turns.clear();
-                    self.places.clear();
-                    self.free().await;
-                    self.done = true;
-                    return Ok(());
-                }
-                Err(error @ TxnError::Fabric(FabricError::Fenced(_))) => {
-                    failed = error;
-                    break;
-                }
-                Err(TxnError::Fabric(_)) => {}
-                Err(TxnError::Unreachable(_)) => {
-                    if let Err(fenced) = self.agent.check_fenced() {
-                        failed = fenced;
-                        break;
-                    }
-                    self.queues = self.agent.reach(&self.permit).await;
-                }
-                Err(_) => break,
-            }
+            let config = agent.seat.view().config();
+            self.queues = agent.reach(&config).await;
+            self.places.retain(|(replica, addr)| config.has(addr.region(), replica));
         }
-        self.forget();
-        self.agent.unclean.set(true);
-        Err(failed)
+        if let Some(released) = self.released.take() {
+            released.set(true);
+        }
+        self.turns.clear();
+        self.places.clear();
+        self.free().await;
+        self.done = true;
+        Ok(())
     }
 
     /// Gives nothing back.
@@ -158,7 +154,6 @@ impl Release {
             released: self.released.take(),
             done: false,
             again: true,
-            permit: Rc::clone(&self.permit),
         };
         self.done = true;
         rest
@@ -169,9 +164,9 @@ impl Release {
             return Ok(());
         }
         let mut round = self.agent.worker.round().counted(&self.agent.tally, RELEASE);
-        for (replica, offset) in &self.places {
+        for (replica, addr) in &self.places {
             let mut bell = round.to(self.queues.to(replica.node)?);
-            let at = replica.base + offset + LOCK;
+            let at = replica.base + addr.offset() + LOCK;
             if self.agent.has(Trap::AbortClearsAll) {
                 bell.write(at, &[0]);
             } else {

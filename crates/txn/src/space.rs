@@ -1,18 +1,19 @@
 //! Where objects come from and go to: the heap of a thread.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use farside_fabric::probe;
 use farside_pool::alloc::{Heap, SafePoint, SizeClass};
-use farside_pool::{Addr, RegionId};
+use farside_pool::{Addr, Config, Permit, RegionId};
 
 use crate::TxnError;
 use crate::agent::Agent;
 use crate::horizon::raise;
 use crate::object::{HEADER, Raw};
+use crate::queues::Queues;
 use crate::ring::Ring;
 use crate::session::Limbo;
 use crate::system::REQUEST;
@@ -21,14 +22,30 @@ use crate::system::REQUEST;
 #[derive(Debug)]
 pub(crate) struct Space {
     heap: RefCell<Option<Heap>>,
+    /// With which it reaches its regions.
+    queues: RefCell<Rc<Queues>>,
+    /// Regions have moved: what the old primaries knew alone is to be looked for.
+    moved: Cell<bool>,
     /// Places that were not used, to be given back with the heap.
     unused: RefCell<Vec<Addr>>,
 }
 
-/// The heap, lent.
+/// The heap, lent, and leave to use it: what is under way with it keeps regions from moving.
 struct Lent<'a> {
     space: &'a Space,
     heap: Option<Heap>,
+    acting: Option<(Permit, Rc<Queues>)>,
+}
+
+impl Lent<'_> {
+    fn heap(&mut self) -> &mut Heap {
+        self.heap.as_mut().expect("lent with it")
+    }
+
+    fn acting(&self) -> (&Config, &Rc<Queues>) {
+        let (permit, queues) = self.acting.as_ref().expect("lent with it");
+        (permit.config(), queues)
+    }
 }
 
 impl Drop for Lent<'_> {
@@ -45,8 +62,13 @@ impl Drop for Lent<'_> {
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Space {
-    pub(crate) fn new(heap: Heap) -> Self {
-        Space { heap: RefCell::new(Some(heap)), unused: RefCell::default() }
+    pub(crate) fn new(heap: Heap, queues: Rc<Queues>) -> Self {
+        Space {
+            heap: RefCell::new(Some(heap)),
+            queues: RefCell::new(queues),
+            moved: Cell::new(false),
+            unused: RefCell::default(),
+        }
     }
 }
 
@@ -55,7 +77,7 @@ impl Space {
 struct Passed<'a> {
     agent: &'a Agent,
     /// The latest moment that was asked for and is not past.
-    wanted: std::cell::Cell<u64>,
+    wanted: Cell<u64>,
 }
 
 impl SafePoint for Passed<'_> {
@@ -74,12 +96,41 @@ impl SafePoint for Passed<'_> {
     }
 }
 
+impl Space {
+    /// The heap reaches its regions where they are now.
+    fn follow(&self, lent: &mut Lent<'_>) -> Result<(), TxnError> {
+        let (permit, queues) = lent.acting.as_ref().expect("just taken");
+        if Rc::ptr_eq(queues, &self.queues.borrow()) {
+            return Ok(());
+        }
+        let missing = permit.config().nodes.iter().find(|node| queues.to(node.id).is_err());
+        if let Some(node) = missing {
+            return Err(TxnError::Unreachable(node.id));
+        }
+        let heap = lent.heap.as_mut().expect("lent with it");
+        permit.config().regions.iter().filter_map(|region| queues.place(region)).for_each(
+            |place| {
+                if heap.moved(place) {
+                    probe!("a heap follows its regions");
+                    self.moved.set(true);
+                }
+            },
+        );
+        *self.queues.borrow_mut() = Rc::clone(queues);
+        Ok(())
+    }
+}
+
 impl Agent {
     async fn lend(&self) -> Result<Lent<'_>, TxnError> {
         let start = self.worker.now();
         loop {
-            if let Some(heap) = self.space.heap.borrow_mut().take() {
-                return Ok(Lent { space: &self.space, heap: Some(heap) });
+            let heap = self.space.heap.borrow_mut().take();
+            if heap.is_some() {
+                let mut lent = Lent { space: &self.space, heap, acting: None };
+                lent.acting = Some(self.act().await?);
+                self.space.follow(&mut lent)?;
+                return Ok(lent);
             }
             if self.worker.now() - start > PATIENCE {
                 return Err(TxnError::TimedOut("the heap of this thread"));
@@ -96,7 +147,7 @@ impl Agent {
             return Ok(addr);
         }
         let mut lent = self.lend().await?;
-        let heap = lent.heap.as_mut().expect("lent with it");
+        let heap = lent.heap();
         for tries in 0..2 {
             if let Some(addr) = heap.allocate(class) {
                 return Ok(addr);
@@ -120,14 +171,13 @@ impl Agent {
     /// Frees something that nobody reaches any more, by its first word.
     pub(crate) async fn free(&self, addr: Addr, header: u64) -> Result<(), TxnError> {
         let mut lent = self.lend().await?;
-        let heap = lent.heap.as_mut().expect("lent with it");
-        if !heap.has_at(addr) {
-            heap.free_elsewhere(addr, header).await?;
+        if !lent.heap().has_at(addr) {
+            lent.heap().free_elsewhere(addr, header).await?;
             return Ok(());
         }
-        let (permit, queues) = (self.permit()?, self.queues());
-        queues.write_all(&self.worker, permit.config(), addr, HEADER, &[0]).await?;
-        heap.free(addr);
+        let (config, queues) = lent.acting();
+        queues.write_all(&self.worker, config, addr, HEADER, &[0]).await?;
+        lent.heap().free(addr);
         Ok(())
     }
 
@@ -147,11 +197,14 @@ impl Agent {
                 return Err(error);
             }
         }
-        let permit = self.permit()?;
-        let passed = Passed { agent: self, wanted: std::cell::Cell::new(0) };
+        let passed = Passed { agent: self, wanted: Cell::new(0) };
         {
             let mut lent = self.lend().await?;
-            let heap = lent.heap.as_mut().expect("lent with it");
+            let heap = lent.heap();
+            if self.space.moved.get() {
+                heap.scrub().await?;
+                self.space.moved.set(false);
+            }
             heap.collect().await?;
             heap.tidy(&passed).await?;
             // What the dead left behind in slabs that were adopted: somebody may still read it.
@@ -165,7 +218,7 @@ impl Agent {
         }
         if passed.wanted.get() > 0 {
             probe!("old addresses are to be forgotten");
-            let queues = self.queues();
+            let (permit, queues) = self.act().await?;
             raise(self, &queues, permit.config(), REQUEST, passed.wanted.get()).await?;
         }
         Ok(())
@@ -192,7 +245,7 @@ impl Agent {
     ) -> Result<Addr, TxnError> {
         let class = SizeClass::of(bytes).ok_or(TxnError::Full(bytes))?.raw();
         let mut lent = self.lend().await?;
-        Self::allocate_raw(lent.heap.as_mut().expect("lent with it"), region, class).await
+        Self::allocate_raw(lent.heap(), region, class).await
     }
 
     /// Makes sure that there is a place for records in a region.
@@ -203,14 +256,13 @@ impl Agent {
         let bytes = self.session.limits.ring_bytes;
         let class = SizeClass::of(bytes).ok_or(TxnError::Full(bytes))?.raw();
         let mut lent = self.lend().await?;
-        let heap = lent.heap.as_mut().expect("lent with it");
         if self.rings.borrow().contains_key(&region) {
             return Ok(());
         }
-        let addr = Self::allocate_raw(heap, region, class).await?;
-        let (permit, queues) = (self.permit()?, self.queues());
+        let addr = Self::allocate_raw(lent.heap(), region, class).await?;
         let header = [Raw::Ring(self.owner).to_word()];
-        queues.write_all(&self.worker, permit.config(), addr, HEADER, &header).await?;
+        let (config, queues) = lent.acting();
+        queues.write_all(&self.worker, config, addr, HEADER, &header).await?;
         self.rings.borrow_mut().insert(region, Ring::new(addr, class.bytes(), 0));
         Ok(())
     }

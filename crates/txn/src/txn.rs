@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use farside_fabric::probe;
-use farside_pool::{Addr, Permit};
+use farside_pool::{Addr, Leave};
 
 use crate::TxnError;
 use crate::agent::Agent;
@@ -96,7 +96,7 @@ impl Entry {
 #[derive(Debug)]
 pub struct Txn {
     pub(crate) agent: Rc<Agent>,
-    pub(crate) permit: Rc<Permit>,
+    pub(crate) leave: Leave,
     pub(crate) queues: Rc<Queues>,
     /// Its age, among the transactions of its process.
     pub(crate) age: u64,
@@ -137,11 +137,11 @@ pub(crate) enum Doomed {
 const FEW: usize = 16;
 
 impl Txn {
-    pub(crate) fn new(agent: Rc<Agent>, permit: Permit, age: u64) -> Box<Self> {
-        let (queues, floor) = (agent.queues(), agent.enter_floor());
+    pub(crate) fn new(agent: Rc<Agent>, leave: Leave, queues: Rc<Queues>, age: u64) -> Box<Self> {
+        let floor = agent.enter_floor();
         Box::new(Txn {
             agent,
-            permit: Rc::new(permit),
+            leave,
             queues,
             age,
             floor,
@@ -317,6 +317,16 @@ impl Txn {
         self.entries.iter().any(|entry| entry.posted)
     }
 
+    /// An error if what nodes have answered may not be believed: the regions moved, or there is no lease.
+    #[inline]
+    pub(crate) fn check_leave(&self) -> Result<(), TxnError> {
+        if self.leave.is_valid(self.agent.worker.now()) {
+            return Ok(());
+        }
+        probe!("the regions moved under a transaction");
+        self.agent.check_fenced().and(Err(TxnError::Moved))
+    }
+
     /// Ends it without a trace.
     pub async fn abort(mut self: Box<Self>) {
         if let Some(release) = self.take_locks(false) {
@@ -331,7 +341,7 @@ impl Txn {
         for entry in &mut self.entries {
             turns.extend(entry.turn.take());
             if std::mem::take(&mut entry.posted) {
-                release.add(self.permit.config(), entry.target.addr);
+                release.add(self.leave.config(), entry.target.addr);
             }
             let unused = entry.fresh && (!committed || entry.new.is_none());
             if unused {

@@ -55,6 +55,10 @@ impl Worker {
 
     /// A queue over a backend's link; the backends' `connect` calls it.
     pub fn queue(&self, link: Box<dyn Link>) -> Queue {
+        self.queue_over(Rc::from(link))
+    }
+
+    pub(crate) fn queue_over(&self, link: Rc<dyn Link>) -> Queue {
         let queue = Queue::new(link);
         let mut links = self.inner.links.borrow_mut();
         links.retain(|known| known.strong_count() > 0);

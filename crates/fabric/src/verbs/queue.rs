@@ -5,6 +5,7 @@ use std::fmt;
 use std::rc::{Rc, Weak};
 
 use crate::link::{Capabilities, Link};
+use crate::runtime::Worker;
 use crate::{ClientId, FabricError, NodeId, Result};
 
 /// The most bytes that a call's request or reply may have.
@@ -17,7 +18,7 @@ pub struct Queue {
 }
 
 pub(crate) struct QueueState {
-    pub(crate) link: Box<dyn Link>,
+    pub(crate) link: Rc<dyn Link>,
     pub(super) node: NodeId,
     pub(super) memory_bytes: u64,
     pub(super) capabilities: Capabilities,
@@ -25,7 +26,7 @@ pub(crate) struct QueueState {
 }
 
 impl Queue {
-    pub(crate) fn new(link: Box<dyn Link>) -> Self {
+    pub(crate) fn new(link: Rc<dyn Link>) -> Self {
         let state = QueueState {
             node: link.node(),
             memory_bytes: link.memory_bytes(),
@@ -83,6 +84,14 @@ impl Queue {
         self.state.link.reconnect().await?;
         self.state.broken.set(false);
         Ok(())
+    }
+
+    /// Connects again like [`Queue::reconnect`], and returns another queue: this one stays broken, for all who have it. So
+    /// whoever must know first what the node's memory holds can look, before anybody uses it.
+    pub async fn renewed(&self, worker: &Worker) -> Result<Queue> {
+        self.state.broken.set(true);
+        self.state.link.reconnect().await?;
+        Ok(worker.queue_over(Rc::clone(&self.state.link)))
     }
 }
 

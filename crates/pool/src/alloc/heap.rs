@@ -120,11 +120,18 @@ impl Heap {
     }
 
     /// A region has other replicas now. What is ours is known here, and stays; hints that were on the old
-    /// primary only are lost: [`Heap::scrub`] finds what they told of.
-    pub fn moved(&mut self, place: Place) {
-        if let Some(index) = self.place_of(place.region) {
-            self.places[index] = place;
-        }
+    /// primary only are lost: [`Heap::scrub`] finds what they told of. One that is new is used from now on. Whether there
+    /// is another primary.
+    pub fn moved(&mut self, place: Place) -> bool {
+        let Some(index) = self.place_of(place.region) else {
+            self.by_chunk.push(vec![0; place.chunks() as usize]);
+            self.places.push(place);
+            return false;
+        };
+        let primary = |place: &Place| (place.replicas[0].0.node(), place.replicas[0].1);
+        let moved = primary(&self.places[index]) != primary(&place);
+        self.places[index] = place;
+        moved
     }
 
     /// Claims another slab; `false` if no region has room for one. The next one will be in another region:

@@ -67,8 +67,7 @@ pub(crate) fn repair_the_dead(agent: &Rc<Agent>) {
 async fn repair(agent: Rc<Agent>, dead: Silent) {
     // One thread of a process is enough.
     let Some(_repairing) = agent.session.watch.begin(dead.slot) else { return };
-    let Ok(permit) = agent.permit() else { return };
-    let queues = agent.reach(&permit).await;
+    let Ok((permit, queues)) = agent.act().await else { return };
     let repair = Repair { agent: &agent, permit, queues, dead };
     match repair.run().await {
         Ok(true) => probe!("a dead session is repaired"),
@@ -76,6 +75,7 @@ async fn repair(agent: Rc<Agent>, dead: Silent) {
         Err(_) => {
             probe!("a repair ends with an error, and is tried again");
             repair.give_up().await;
+            agent.worker.sleep(agent.lease() / 32).await;
         }
     }
 }
@@ -107,7 +107,7 @@ impl Txn {
             }
         }
         if watch.is_orphan(word) {
-            let config = self.permit.config();
+            let config = self.leave.config();
             self.queues.swap_all(worker, config, addr, LOCK, (word, 0)).await?;
         }
         if over { Err(TxnError::Conflict(Why::Locked)) } else { Ok(()) }
@@ -137,10 +137,15 @@ impl Repair<'_> {
     }
 
     /// Somebody else may try, who reaches all nodes perhaps; but not before nothing of ours is on its way any more.
-    async fn give_up(&self) {
-        let settled = self.queues.mend().await.is_ok() && !self.queues.is_broken();
-        if settled && let Ok(word) = self.word(REPAIRER) {
-            let _ = word.give_up(self.agent.session.identity.client).await;
+    async fn give_up(self) {
+        let Repair { agent, permit, dead, .. } = self;
+        drop(permit);
+        let Ok((permit, queues)) = agent.act().await else { return };
+        let again = Repair { agent, permit, queues, dead };
+        if !again.queues.is_broken()
+            && let Ok(word) = again.word(REPAIRER)
+        {
+            let _ = word.give_up(agent.session.identity.client).await;
         }
     }
 

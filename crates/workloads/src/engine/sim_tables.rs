@@ -131,7 +131,7 @@ impl SimTables {
         let client = sim.client(process).0;
         let identity = worker.block_on(persist(worker, async || {
             let links = Links::careless(worker, &self.connect(process));
-            Identity::claim(worker, &links, config, client).await
+            Identity::claim(worker, &links, &View::alone(config.clone()).seat(), client).await
         }));
         Session::new(identity, Limits { ring_bytes: *ring_bytes })
     }
