@@ -129,7 +129,8 @@ impl Node {
         digest: &mut Digest,
     ) {
         match profile.persistence {
-            Persistence::Volatile => self.memory.fill(0),
+            // Fresh pages: most were never touched.
+            Persistence::Volatile => self.memory = vec![0; self.memory.len()],
             Persistence::Ordered => {
                 let kept = random.below(self.unflushed.len() as u64 + 1) as usize;
                 for (word, value) in self.unflushed.drain(..).take(kept) {

@@ -72,7 +72,8 @@ impl Agent {
     /// A thread's part in a session.
     pub async fn join(worker: &Worker, parts: Parts) -> Result<Rc<Self>, TxnError> {
         let Parts { session, seat, links, clock } = parts;
-        let (permit, queues) = approach(worker, &links, &seat).await?;
+        let client = session.identity.client;
+        let (permit, queues) = approach(worker, &links, &seat, client).await?;
         let (config, queues) = (permit.config(), Rc::new(queues));
         prepare(worker, &queues, config).await?;
         let places: Vec<_> = config.regions.iter().filter_map(|r| queues.place(r)).collect();
@@ -390,6 +391,7 @@ pub(crate) async fn approach(
     worker: &Worker,
     links: &Links,
     seat: &Seat,
+    client: u64,
 ) -> Result<(Permit, Queues), TxnError> {
     let start = worker.now();
     loop {
@@ -400,7 +402,10 @@ pub(crate) async fn approach(
         if let Some(permit) = permit.filter(|permit| permit.config().epoch == config.epoch) {
             return Ok((permit, queues));
         }
-        if worker.now() - start > 4 * lease || seat.view().is_put_out() {
+        if seat.view().is_put_out() {
+            return Err(TxnError::Fabric(FabricError::Fenced(ClientId(client))));
+        }
+        if worker.now() - start > 4 * lease {
             return Err(TxnError::NotNow);
         }
         worker.sleep(lease / 64).await;
@@ -437,8 +442,10 @@ pub(crate) async fn prepare(
     queues: &Queues,
     config: &Config,
 ) -> Result<(), TxnError> {
-    let first = config.region(system::REGION).and_then(|region| queues.place(region));
+    let first = config.region(system::REGION).filter(|region| !region.replicas.is_empty());
     let first = first.ok_or_else(|| TxnError::Refused("the pool has no region".into()))?;
+    let away = TxnError::Unreachable(first.replicas[0].node);
+    let first = queues.place(first).ok_or(away)?;
     if !first.reserve_system(worker).await? {
         return Err(TxnError::Refused("the pool is used by something else".into()));
     }

@@ -81,7 +81,7 @@ impl Identity {
         seat: &Seat,
         client: u64,
     ) -> Result<Self, TxnError> {
-        let (permit, queues) = agent::approach(worker, links, seat).await?;
+        let (permit, queues) = agent::approach(worker, links, seat, client).await?;
         let config = permit.config();
         agent::prepare(worker, &queues, config).await?;
         let Replica { node, base } = replicas(config, system::catalog_root())?[0];
@@ -117,7 +117,7 @@ impl Session {
         if self.is_unclean() {
             return Ok(());
         }
-        let (permit, queues) = agent::approach(worker, links, seat).await?;
+        let (permit, queues) = agent::approach(worker, links, seat, self.identity.client).await?;
         let config = permit.config();
         let horizon = self.horizon.load(Ordering::Acquire);
         let limbo = std::mem::take(&mut *self.limbo());

@@ -69,6 +69,11 @@ impl Control {
         self.stop.load(Ordering::Relaxed) || self.left.load(Ordering::Relaxed) <= 0
     }
 
+    /// How many transactions may still begin, where that is limited.
+    pub fn left(&self) -> u64 {
+        self.left.load(Ordering::Relaxed).max(0) as u64
+    }
+
     /// Whether another transaction may begin.
     fn next(&self, plan: &Plan) -> bool {
         if self.stop.load(Ordering::Relaxed) {

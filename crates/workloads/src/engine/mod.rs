@@ -5,12 +5,14 @@
 
 mod database;
 mod reference;
+mod sim_pool;
 mod sim_tables;
 mod tables;
 
 pub use database::DatabaseEngine;
 pub use farside_index::Intent;
 pub use reference::{Flaw, Reference};
+pub use sim_pool::PoolShape;
 pub use sim_tables::SimTables;
 pub use tables::{TableSession, TableTxn, Tables};
 

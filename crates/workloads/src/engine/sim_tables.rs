@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_fabric::{ClientId, Counts, Worker};
+use farside_fabric::{ClientId, Counts, FabricError, Worker};
 use farside_index::Client;
 use farside_pool::{Config, Connect, Links, Newcomer, View};
 use farside_sim::{ClockModel, ProcessId, Sim};
@@ -14,6 +14,7 @@ use farside_txn::clock::WorkerClock;
 use farside_txn::{Agent, Identity, Limits, Parts, Session, Trap, TxnError};
 
 use super::tables::counts;
+use super::sim_pool::{PoolShape, SimPool};
 use super::{Engine, Failure, Table, TableSession, TableShape, Tables};
 use crate::sim_connect::SimConnect;
 
@@ -37,14 +38,29 @@ pub struct SimTables(Rc<Inner>);
 
 struct Inner {
     sim: Rc<Sim>,
-    config: Config,
+    pool: Pool,
     tables: Tables,
     /// The threads, and what they work with.
     threads: RefCell<Vec<(Worker, Rc<Client>)>>,
-    machines: RefCell<HashMap<u64, (ProcessId, Arc<Session>)>>,
+    machines: RefCell<HashMap<u64, (ProcessId, Member)>>,
     ring_bytes: u64,
     clock_offset_ns: u64,
     trap: Option<Trap>,
+}
+
+/// Where the nodes and regions are.
+enum Pool {
+    /// As everybody knows, for ever.
+    Fixed(Config),
+    /// As a manager says.
+    Managed(SimPool),
+}
+
+/// What the threads of a process share.
+#[derive(Clone)]
+struct Member {
+    session: Arc<Session>,
+    view: Arc<View>,
 }
 
 impl SimTables {
@@ -65,7 +81,9 @@ impl SimTables {
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
         let inner = Rc::get_mut(&mut self.0).expect("before anybody joins");
-        inner.config.lease_ns = lease.as_nanos() as u64;
+        if let Pool::Fixed(config) = &mut inner.pool {
+            config.lease_ns = lease.as_nanos() as u64;
+        }
         self
     }
 
@@ -89,9 +107,18 @@ impl SimTables {
         for _ in 0..REGIONS {
             config.add_region(REGION_BYTES, copies, 0).expect("there is room");
         }
+        Self::on(sim, Pool::Fixed(config), trap)
+    }
+
+    /// A cluster whose machines may die, and which has a manager.
+    pub fn managed(sim: &Rc<Sim>, shape: PoolShape, trap: Option<Trap>) -> Self {
+        Self::on(sim, Pool::Managed(SimPool::start(sim, shape)), trap)
+    }
+
+    fn on(sim: &Rc<Sim>, pool: Pool, trap: Option<Trap>) -> Self {
         SimTables(Rc::new(Inner {
             sim: Rc::clone(sim),
-            config,
+            pool,
             tables: Tables::default(),
             threads: RefCell::default(),
             machines: RefCell::default(),
@@ -103,15 +130,28 @@ impl SimTables {
 
     /// A thread of a machine of its own, whose clock is off.
     pub fn add_machine(&self, number: u64) -> (ProcessId, Worker) {
+        loop {
+            if let Some(machine) = self.try_machine(number) {
+                return machine;
+            }
+        }
+    }
+
+    /// `None` if it was put out before it could begin.
+    fn try_machine(&self, number: u64) -> Option<(ProcessId, Worker)> {
         let process = self.0.sim.add_process();
         // Some are ahead, some are not; and they drift apart a little.
         let offset_ns = number * 7919 % self.0.clock_offset_ns;
         let drift_ppb = (number * 613 % 200) as i64 - 100;
         self.0.sim.set_clock(process, ClockModel { offset_ns, drift_ppb });
         let worker = self.0.sim.add_thread(process);
-        let session = self.new_session(process, &worker);
-        self.join(process, &worker, &session);
-        (process, worker)
+        let joined = self
+            .new_session(process, &worker)
+            .and_then(|member| self.join(process, &worker, &member));
+        if joined.is_none() {
+            self.0.sim.kill(process);
+        }
+        joined.map(|()| (process, worker))
     }
 
     /// A thread of a machine, by its number: those of one machine share a process.
@@ -119,41 +159,67 @@ impl SimTables {
         let known = self.0.machines.borrow().get(&machine).cloned();
         let process = known.as_ref().map_or_else(|| self.0.sim.add_process(), |known| known.0);
         let worker = self.0.sim.add_thread(process);
-        let session =
-            known.map_or_else(|| self.new_session(process, &worker), |(_, session)| session);
-        self.0.machines.borrow_mut().insert(machine, (process, Arc::clone(&session)));
-        self.join(process, &worker, &session);
+        let member = known.map(|(_, member)| member);
+        let member = member.or_else(|| self.new_session(process, &worker)).expect("nobody is put out");
+        self.0.machines.borrow_mut().insert(machine, (process, member.clone()));
+        self.join(process, &worker, &member).expect("nobody is put out");
         worker
     }
 
-    fn new_session(&self, process: ProcessId, worker: &Worker) -> Arc<Session> {
-        let Inner { sim, config, ring_bytes, .. } = &*self.0;
+    fn new_session(&self, process: ProcessId, worker: &Worker) -> Option<Member> {
+        let Inner { sim, pool, ring_bytes, .. } = &*self.0;
+        let view = match pool {
+            Pool::Fixed(config) => View::alone(config.clone()),
+            Pool::Managed(pool) => worker.block_on(pool.join(process, worker)),
+        };
         let client = sim.client(process).0;
         let identity = worker.block_on(persist(worker, async || {
-            let links = Links::careless(worker, &self.connect(process));
-            Identity::claim(worker, &links, &View::alone(config.clone()).seat(), client).await
-        }));
-        Session::new(identity, Limits { ring_bytes: *ring_bytes })
+            Identity::claim(worker, &self.links(process, worker), &view.seat(), client).await
+        }))?;
+        Some(Member { session: Session::new(identity, Limits { ring_bytes: *ring_bytes }), view })
+    }
+
+    fn links(&self, process: ProcessId, worker: &Worker) -> Links {
+        match self.0.pool {
+            Pool::Fixed(_) => Links::careless(worker, &self.connect(process)),
+            Pool::Managed(_) => Links::new(worker, &self.connect(process)),
+        }
     }
 
     fn connect(&self, process: ProcessId) -> Rc<dyn Connect> {
         Rc::new(SimConnect { sim: Rc::downgrade(&self.0.sim), process })
     }
 
-    fn join(&self, process: ProcessId, worker: &Worker, session: &Arc<Session>) {
-        let Inner { config, threads, trap, .. } = &*self.0;
+    fn join(&self, process: ProcessId, worker: &Worker, member: &Member) -> Option<()> {
+        let Inner { threads, trap, .. } = &*self.0;
         let uncertainty = Duration::from_nanos(self.0.clock_offset_ns * 6 / 5);
         let parts = || Parts {
-            session: Arc::clone(session),
-            seat: View::alone(config.clone()).seat(),
-            links: Links::careless(worker, &self.connect(process)),
+            session: Arc::clone(&member.session),
+            seat: member.view.seat(),
+            links: self.links(process, worker),
             clock: Box::new(WorkerClock::within(worker, uncertainty)),
         };
-        let agent = worker.block_on(persist(worker, async || Agent::join(worker, parts()).await));
+        let agent = worker.block_on(persist(worker, async || Agent::join(worker, parts()).await))?;
         agent.set_trap(*trap);
         let client = Client::new(agent);
         self.0.tables.warm(&client);
         threads.borrow_mut().push((worker.clone(), client));
+        Some(())
+    }
+
+    /// A machine with a node dies, if one may; which one.
+    pub fn kill_node(&self, choice: u64) -> Option<usize> {
+        match &self.0.pool {
+            Pool::Fixed(_) => None,
+            Pool::Managed(pool) => pool.kill_machine(choice),
+        }
+    }
+
+    /// A machine whose node died comes back.
+    pub fn restart_node(&self, number: usize) {
+        if let Pool::Managed(pool) = &self.0.pool {
+            pool.restart_machine(number);
+        }
     }
 
     /// What a thread works with.
@@ -164,12 +230,13 @@ impl SimTables {
     }
 }
 
-/// Tries again after errors: some verbs fail.
-async fn persist<T>(worker: &Worker, act: impl AsyncFn() -> Result<T, TxnError>) -> T {
+/// Tries again after errors: some verbs fail. `None` if this process was put out.
+async fn persist<T>(worker: &Worker, act: impl AsyncFn() -> Result<T, TxnError>) -> Option<T> {
     for _ in 0..1000 {
         match act().await {
-            Ok(done) => return done,
-            Err(TxnError::Fabric(_)) => worker.sleep(Duration::from_micros(10)).await,
+            Ok(done) => return Some(done),
+            Err(TxnError::Fabric(FabricError::Fenced(_))) => return None,
+            Err(error) if error.is_passing() => worker.sleep(Duration::from_micros(10)).await,
             Err(other) => panic!("a machine cannot join: {other}"),
         }
     }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use farside_sim::Faults;
 
 pub use schedule::{Event, KINDS};
+pub(crate) use store::{SimStore, StoreWorld};
 
 /// What to run.
 #[derive(Clone, Debug, PartialEq)]

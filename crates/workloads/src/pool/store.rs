@@ -11,22 +11,22 @@ use farside_pool::{ConfigStore, StoreError, Stored};
 
 /// The store itself.
 #[derive(Default)]
-pub(super) struct StoreWorld {
-    pub(super) stored: Stored,
+pub(crate) struct StoreWorld {
+    pub(crate) stored: Stored,
     /// Nobody reaches it.
-    pub(super) away: bool,
+    pub(crate) away: bool,
     /// These processes do not reach it.
-    pub(super) cut: BTreeSet<u64>,
+    pub(crate) cut: BTreeSet<u64>,
     /// Now and then a request is this late, and an answer is lost; zero: it is as it should be.
-    pub(super) late: Duration,
+    pub(crate) late: Duration,
 }
 
 /// The store as one process sees it.
 #[derive(Clone)]
-pub(super) struct SimStore {
-    pub(super) world: Rc<RefCell<StoreWorld>>,
-    pub(super) worker: Worker,
-    pub(super) client: u64,
+pub(crate) struct SimStore {
+    pub(crate) world: Rc<RefCell<StoreWorld>>,
+    pub(crate) worker: Worker,
+    pub(crate) client: u64,
 }
 
 /// One way to the store.

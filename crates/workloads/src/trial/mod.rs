@@ -9,7 +9,7 @@ use std::time::Duration;
 mod mortals;
 
 use farside_fabric::Worker;
-use farside_sim::{Faults, Profile, Sim};
+use farside_sim::{FaultKind, Faults, Profile, Sim};
 use farside_txn::Trap;
 
 use crate::check::{Level, Report, check};
@@ -137,14 +137,18 @@ pub fn run_on<W: Workload + Send + 'static>(
             // Clocks are good in some runs, and not so good in others; rings are short in some, and full at times.
             let offset_ns = [200, 5000, 5000, 20_000][plan.seed as usize % 4];
             let ring_bytes = if plan.seed % 4 == 1 { 1 << 10 } else { 24 << 10 };
-            let engine = SimTables::new(&sim, copies, trap);
+            let nodes_die = faults.rate(FaultKind::NodeCrash) > 0;
+            let engine = match nodes_die {
+                false => SimTables::new(&sim, copies, trap),
+                true => SimTables::managed(&sim, mortals::shape(copies), trap),
+            };
             let engine = engine.with_clocks(offset_ns).with_rings(ring_bytes);
             match faults.strikes_machines() {
                 false => {
                     let thread = |number| engine.add_machine(number as u64).1;
                     simulate(&thread, &engine, &workload, plan, Some(&sink))
                 }
-                true => mortals::simulate(&sim, engine, &workload, plan, &sink),
+                true => mortals::simulate(&sim, engine, &workload, plan, &sink, nodes_die),
             }
         }
     };

@@ -8,7 +8,7 @@ use farside_fabric::{Worker, probe};
 use farside_sim::{Landing, ProcessId, Sim};
 
 use crate::driver::{Control, Plan, Running, Tally, Team};
-use crate::engine::{Engine, Failure, SimTables};
+use crate::engine::{Engine, Failure, PoolShape, SimTables};
 use crate::history::Sink;
 use crate::load::Workload;
 
@@ -29,6 +29,13 @@ const MOST_DEATHS: usize = 12;
 /// Who dies in the middle of something does so after at most so many doorbells.
 const DOORBELLS_PER_LIFE: u64 = 1000;
 
+/// How long a lease is where there is a manager.
+const MANAGED_LEASE: Duration = Duration::from_millis(40);
+
+/// How many nodes die at most, and for how long.
+const MOST_CRASHES: usize = 2;
+const LONGEST_CRASH: Duration = Duration::from_millis(400);
+
 /// No run takes longer.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -45,6 +52,22 @@ struct Machines<'a, W> {
     tallies: Vec<Tally>,
     born: usize,
     stops: usize,
+    crashes: Crashes,
+}
+
+/// Nodes that die.
+#[derive(Default)]
+struct Crashes {
+    /// How many transactions are left when the next one dies, the first last.
+    at: Vec<u64>,
+    /// Those who come back, and when.
+    back: Vec<(u64, usize)>,
+}
+
+/// A pool whose nodes may die.
+pub(super) fn shape(copies: usize) -> PoolShape {
+    let (nodes, regions) = (copies.max(3) + 1, 4);
+    PoolShape { nodes, copies, regions, region_bytes: 32 << 20, lease: MANAGED_LEASE }
 }
 
 /// Runs a workload on machines that die, and checks its invariants.
@@ -54,6 +77,7 @@ pub(super) fn simulate<W: Workload + Send + 'static>(
     workload: &Arc<W>,
     plan: &Plan,
     sink: &Sink,
+    nodes_die: bool,
 ) -> Result<(Tally, Result<(), String>), Failure> {
     let engine = engine.with_lease(LEASE);
     // One machine lives on, and loads the tables.
@@ -75,13 +99,20 @@ pub(super) fn simulate<W: Workload + Send + 'static>(
         tallies: Vec::new(),
         born: 0,
         stops: 0,
+        crashes: Crashes::default(),
     };
+    if nodes_die {
+        let crashes = 1 + clock.random_below(MOST_CRASHES as u64);
+        machines.crashes.at = (0..crashes).map(|_| clock.random_below(control.left())).collect();
+        machines.crashes.at.sort_unstable();
+    }
     for _ in 0..plan.threads {
         machines.add();
     }
     while machines.look()? {
         clock.block_on(clock.sleep(LOOK));
         machines.stop_one(&clock);
+        machines.crash(&clock);
         if sim.elapsed_ns() > LONGEST.as_nanos() as u64 {
             return Err(Failure::Broken(format!("no end after {LONGEST:?}")));
         }
@@ -121,6 +152,21 @@ impl<W: Workload + Send + 'static> Machines<'_, W> {
             self.stops += 1;
             let number = clock.random_below(self.running.len() as u64) as usize;
             self.sim.pause(self.running[number].0, STOP);
+        }
+    }
+
+    /// Nodes die, and come back with nothing in their memory.
+    fn crash(&mut self, clock: &Worker) {
+        let (now, left) = (self.sim.elapsed_ns(), self.control.left());
+        let crashes = &mut self.crashes;
+        while crashes.at.pop_if(|at| *at >= left).is_some() {
+            probe!("a node dies under transactions");
+            let span = clock.random_below(LONGEST_CRASH.as_nanos() as u64);
+            let died = self.engine.kill_node(clock.random());
+            crashes.back.extend(died.map(|number| (now + span, number)));
+        }
+        for (_, number) in crashes.back.extract_if(.., |(at, _)| *at <= now) {
+            self.engine.restart_node(number);
         }
     }
 

@@ -1,0 +1,166 @@
+//! A simulated pool with a manager: each of its machines has a node, the node's keeper, and a session that can manage.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_fabric::{ClientId, NodeId, Worker};
+use farside_pool::{
+    CONTROL_BYTES, ConfigStore, Connect, Keeper, Means, Member, Newcomer, Terms, View,
+};
+use farside_sim::{ProcessId, Sim};
+
+use crate::pool::{SimStore, StoreWorld};
+use crate::sim_connect::SimConnect;
+
+/// How a pool is laid out.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolShape {
+    /// Machines with a node.
+    pub nodes: usize,
+    /// Copies of each region.
+    pub copies: usize,
+    /// How many regions, and how large they are.
+    pub regions: usize,
+    /// Their bytes.
+    pub region_bytes: u64,
+    /// How long a lease is.
+    pub lease: Duration,
+}
+
+/// The pool, and its machines.
+pub(super) struct SimPool {
+    sim: Rc<Sim>,
+    shape: PoolShape,
+    store: Rc<RefCell<StoreWorld>>,
+    machines: RefCell<Vec<Machine>>,
+}
+
+struct Machine {
+    node: NodeId,
+    /// Its keeper and its session.
+    processes: Vec<ProcessId>,
+    alive: bool,
+}
+
+impl SimPool {
+    /// A pool whose nodes have room for twice what they have.
+    pub(super) fn start(sim: &Rc<Sim>, shape: PoolShape) -> Self {
+        let pool = SimPool {
+            sim: Rc::clone(sim),
+            shape,
+            store: Rc::default(),
+            machines: RefCell::default(),
+        };
+        let newcomers: Vec<Newcomer> = (0..shape.nodes)
+            .map(|_| {
+                let node = sim.add_node(pool.node_bytes());
+                let (keeper, newcomer) = pool.start_keeper(node);
+                let machine = Machine { node, processes: vec![keeper], alive: true };
+                pool.machines.borrow_mut().push(machine);
+                newcomer
+            })
+            .collect();
+        for number in 0..shape.nodes {
+            let newcomers = (number == 0).then(|| newcomers.clone());
+            let session = pool.start_session(newcomers);
+            pool.machines.borrow_mut()[number].processes.push(session);
+        }
+        pool
+    }
+
+    fn node_bytes(&self) -> u64 {
+        CONTROL_BYTES + 2 * self.shape.regions as u64 * self.shape.region_bytes
+    }
+
+    fn means(&self, process: ProcessId, worker: &Worker) -> Means {
+        let client = self.sim.client(process).0;
+        let store: Rc<dyn ConfigStore> =
+            Rc::new(SimStore { world: Rc::clone(&self.store), worker: worker.clone(), client });
+        let connect: Rc<dyn Connect> =
+            Rc::new(SimConnect { sim: Rc::downgrade(&self.sim), process });
+        Means { worker: worker.clone(), client: ClientId(client), store, connect }
+    }
+
+    /// Begins another life of a node, which asks to be a member.
+    fn start_keeper(&self, node: NodeId) -> (ProcessId, Newcomer) {
+        let process = self.sim.add_process();
+        let worker = self.sim.add_thread(process);
+        let means = self.means(process, &worker);
+        let (terms, incarnation) = (Terms::new(self.shape.lease), means.client.0);
+        let queue = self.sim.connect(process, &worker, node).expect("it was just started");
+        let (sim, address) = (Rc::downgrade(&self.sim), node.0.to_string());
+        let newcomer = Newcomer { address: address.clone(), incarnation, bytes: self.node_bytes() };
+        let keeping = async move {
+            let keeper = loop {
+                let formatted = Keeper::format(&means.worker, queue.clone(), terms, incarnation);
+                match formatted.await {
+                    Ok(keeper) => break keeper,
+                    Err(_) => _ = queue.reconnect().await,
+                }
+            };
+            keeper.keep(&means.store, &address, |_| {}).await;
+            // Whoever still reads or writes this life gets errors from now on.
+            if let Some(sim) = sim.upgrade() {
+                sim.kill_node(node);
+            }
+        };
+        worker.spawn(keeping).detach();
+        (process, newcomer)
+    }
+
+    /// A session that can manage; the first one founds the pool.
+    fn start_session(&self, newcomers: Option<Vec<Newcomer>>) -> ProcessId {
+        let process = self.sim.add_process();
+        let worker = self.sim.add_thread(process);
+        let (means, shape) = (self.means(process, &worker), self.shape);
+        let session = async move {
+            let joined = match newcomers {
+                Some(nodes) => {
+                    let regions = vec![(shape.region_bytes, shape.copies); shape.regions];
+                    let founded = Member::found(means, Terms::new(shape.lease), &nodes, &regions);
+                    founded.await.map(|member| member.expect("the first"))
+                }
+                None => Member::join(means).await,
+            };
+            if let Ok(member) = joined {
+                member.run().await;
+            }
+        };
+        worker.spawn(session).detach();
+        process
+    }
+
+    /// A process becomes a member.
+    pub(super) async fn join(&self, process: ProcessId, worker: &Worker) -> Arc<View> {
+        let member = Member::join(self.means(process, worker)).await.expect("the store is there");
+        let view = member.view();
+        worker.spawn(async move { _ = member.run().await }).detach();
+        while !view.may_act(worker.now()) && !view.is_put_out() {
+            worker.sleep(self.shape.lease / 16).await;
+        }
+        view
+    }
+
+    /// A machine dies, with all that is in its memory; which one, if there is one left that may.
+    pub(super) fn kill_machine(&self, choice: u64) -> Option<usize> {
+        let mut machines = self.machines.borrow_mut();
+        let alive: Vec<usize> = (0..machines.len()).filter(|at| machines[*at].alive).collect();
+        let number = *alive.get(choice as usize % alive.len().max(1))?;
+        let machine = &mut machines[number];
+        machine.alive = false;
+        self.sim.kill_node(machine.node);
+        machine.processes.drain(..).for_each(|process| self.sim.kill(process));
+        Some(number)
+    }
+
+    /// A machine that died comes back, with nothing in its memory.
+    pub(super) fn restart_machine(&self, number: usize) {
+        let node = self.machines.borrow()[number].node;
+        self.sim.restart_node(node);
+        let processes = vec![self.start_keeper(node).0, self.start_session(None)];
+        let machine = &mut self.machines.borrow_mut()[number];
+        (machine.processes, machine.alive) = (processes, true);
+    }
+}
