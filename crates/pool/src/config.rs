@@ -37,6 +37,9 @@ pub struct Region {
     pub replicas: Vec<Replica>,
     /// Copies in the making, which are written and not read.
     pub joining: Vec<Replica>,
+    /// How many copies there should be, the primary included.
+    #[serde(default)]
+    pub copies: usize,
 }
 
 /// A copy of a region.
@@ -121,6 +124,9 @@ const MAX_ADDRESS: usize = 128;
 
 /// How many lives of nodes are remembered after their end.
 const MAX_PAST_LIVES: usize = 256;
+
+/// How many copies are made at a time: whoever writes there has more to do.
+const MOST_JOINING: usize = 2;
 
 /// How many nodes a pool has at most, at a time.
 pub const MAX_NODES: usize = 256;
@@ -209,20 +215,87 @@ impl Config {
         self.choose_primaries();
     }
 
+    /// Regions that have fewer copies than they should on nodes that stay, and nodes with room for another one; those
+    /// first that have the fewest. `first` is where regions begin in a node's memory.
+    fn lacking(&self, first: u64) -> Option<(usize, Replica)> {
+        let stays = |replica: &&Replica| self.node(replica.node).is_some_and(|it| !it.draining);
+        let copies =
+            |region: &Region| region.replicas.iter().chain(&region.joining).filter(stays).count();
+        let lacks =
+            |region: &&Region| !region.replicas.is_empty() && copies(region) < region.copies;
+        let mut lacking: Vec<&Region> = self.regions.iter().filter(lacks).collect();
+        lacking.sort_by_key(|region| (copies(region), region.id));
+        lacking.iter().find_map(|region| {
+            let is_free = |node: &&Node| {
+                let mut all = region.replicas.iter().chain(&region.joining);
+                let end = self.free_base(node.id, first).checked_add(region.bytes);
+                !node.draining
+                    && all.all(|replica| replica.node != node.id)
+                    && end.is_some_and(|end| end <= node.bytes)
+            };
+            let load = |node: &&Node| {
+                let roles = self.roles(node.id);
+                (roles.primaries + roles.copies, node.id)
+            };
+            let node = self.nodes.iter().filter(is_free).min_by_key(load)?.id;
+            Some((usize::from(region.id), Replica { node, base: self.free_base(node, first) }))
+        })
+    }
+
+    /// Whether a region has fewer copies than it should, and there is room for another one.
+    pub fn lacks_copies(&self, first: u64) -> bool {
+        self.joining() < MOST_JOINING && self.lacking(first).is_some()
+    }
+
+    /// Begins copies where regions have too few, not too many at a time; whether there are any.
+    pub fn begin_copies(&mut self, first: u64) -> bool {
+        let mut begun = false;
+        while self.joining() < MOST_JOINING
+            && let Some((region, replica)) = self.lacking(first)
+        {
+            self.regions[region].joining.push(replica);
+            begun = true;
+        }
+        begun
+    }
+
+    fn joining(&self) -> usize {
+        self.regions.iter().map(|region| region.joining.len()).sum()
+    }
+
+    /// A copy is whole: it counts from now on, and becomes the primary if its node has fewer of them.
+    pub fn finish_copy(&mut self, region: RegionId, replica: Replica) {
+        let Some(it) = self.regions.get_mut(usize::from(region.0)) else { return };
+        let Some(at) = it.joining.iter().position(|known| *known == replica) else { return };
+        it.joining.remove(at);
+        it.replicas.push(replica);
+        let primary = it.replicas[0].node;
+        if self.roles(primary).primaries > self.roles(replica.node).primaries + 1 {
+            self.regions[usize::from(region.0)].replicas.rotate_right(1);
+        }
+        self.choose_primaries();
+    }
+
     /// Lets a node leave: its primaries go elsewhere where they can.
     pub fn drain_node(&mut self, id: u16) {
         if let Some(node) = self.nodes.iter_mut().find(|node| node.id == id) {
             node.draining = true;
         }
+        for region in &mut self.regions {
+            region.joining.retain(|replica| replica.node != id);
+        }
         self.choose_primaries();
     }
 
-    /// Whether a node that drains is needed by nobody any more.
-    pub fn is_drained(&self, id: u16) -> bool {
+    /// Whether a node that drains is needed by nobody any more: there are enough other copies of all that it has, or at
+    /// least one where there is no room for more. `first` is where regions begin in a node's memory.
+    pub fn is_drained(&self, id: u16, first: u64) -> bool {
         let draining = self.node(id).is_some_and(|node| node.draining);
+        let waits = self.joining() > 0 || self.lacking(first).is_some();
         let elsewhere = |region: &Region| {
-            let has = |replica: &Replica| replica.node == id;
-            !region.replicas.iter().any(has) || region.replicas.len() > 1
+            let others = region.replicas.iter().filter(|replica| replica.node != id).count();
+            let has = others < region.replicas.len();
+            !has || others >= region.copies || others > 0 && !waits
         };
         draining && self.regions.iter().all(elsewhere) && self.nodes.len() > 1
     }
@@ -282,7 +355,7 @@ impl Config {
         let chosen = std::iter::once(primary).chain(nodes).take(copies);
         let replicas =
             chosen.map(|(_, node)| Replica { node, base: self.free_base(node, first) }).collect();
-        self.regions.push(Region { id, bytes, replicas, joining: Vec::new() });
+        self.regions.push(Region { id, bytes, replicas, joining: Vec::new(), copies });
         Some(RegionId(id))
     }
 
@@ -312,7 +385,15 @@ impl Config {
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         let config: Config = serde_json::from_slice(bytes)
             .map_err(|e| format!("not a configuration of a Farside pool: {e}"))?;
-        config.check().map(|()| config)
+        config.check().map(|()| config.with_copies())
+    }
+
+    /// One whose regions say how many copies they should have.
+    fn with_copies(mut self) -> Self {
+        for region in self.regions.iter_mut().filter(|region| region.copies == 0) {
+            region.copies = region.replicas.len();
+        }
+        self
     }
 
     fn check(&self) -> Result<(), String> {
@@ -383,13 +464,13 @@ mod tests {
         config.drain_node(first);
         let second = primary(&config);
         assert_ne!(first, second);
-        assert!(config.is_drained(first) && !config.is_drained(second));
+        assert!(config.is_drained(first, 4096) && !config.is_drained(second, 4096));
         config.remove_node(second);
         let third = primary(&config);
         assert!(third != first && third != second);
         config.remove_node(third);
         assert_eq!(primary(&config), first, "better one that drains than none");
-        assert!(!config.is_drained(first));
+        assert!(!config.is_drained(first, 4096));
     }
 
     #[test]

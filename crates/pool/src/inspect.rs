@@ -149,7 +149,12 @@ async fn usage(
         let reading = async {
             let queue = links.to(node).await?;
             let replicas = vec![(queue, primary.base)];
-            let place = Place { region: RegionId(region.id), bytes: region.bytes, replicas };
+            let place = Place {
+                region: RegionId(region.id),
+                bytes: region.bytes,
+                replicas,
+                joining: Vec::new(),
+            };
             place.usage(worker).await.ok()
         };
         if let Some(usage) = links.within(span, node, reading).await.flatten() {

@@ -201,6 +201,7 @@ impl Member {
                 self.view.put_out();
                 return Ended::PutOut;
             };
+            self.hand_in_wishes();
             let lapsed = self.means.worker.now() >= self.view.valid_until();
             let heard = match config.node(config.home) {
                 Some(home) => self.soon(home, self.renew(&config, home, me.slot)).await,
@@ -220,6 +221,15 @@ impl Member {
                 && self.view.valid_until() > now + self.terms.lease / 2;
             let tick = if calm { self.terms.calm_tick() } else { self.terms.tick() };
             self.means.worker.sleep(tick).await;
+        }
+    }
+
+    /// Hands in what threads of this process ask for; beats do not wait for that.
+    fn hand_in_wishes(&self) {
+        for petition in self.view.take_wishes() {
+            let (store, what) = (Rc::clone(&self.means.store), petition.encode());
+            let key = petition.key();
+            self.means.worker.spawn(async move { _ = store.petition(&key, &what).await }).detach();
         }
     }
 

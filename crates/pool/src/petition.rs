@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::Replica;
+
 /// A wish, laid down in the store.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -27,6 +29,13 @@ pub enum Petition {
         /// With how many copies, the primary included.
         copies: usize,
     },
+    /// A copy in the making is whole.
+    Whole {
+        /// Of which region.
+        region: u16,
+        /// Where.
+        replica: Replica,
+    },
 }
 
 /// A formatted node that is no member yet.
@@ -41,6 +50,17 @@ pub struct Newcomer {
 }
 
 impl Petition {
+    /// Under which it is laid down: who asks for the same asks once.
+    pub fn key(&self) -> String {
+        match self {
+            Petition::Session { client } => format!("session-{client:016x}"),
+            Petition::Join(newcomer) => format!("node-{:016x}", newcomer.incarnation),
+            Petition::Drain { node } => format!("drain-{node}"),
+            Petition::Region { number, .. } => format!("region-{number}"),
+            Petition::Whole { region, replica } => format!("whole-{region}-{}", replica.node),
+        }
+    }
+
     /// As it is stored.
     pub fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("plain data")

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use farside_fabric::{Time, probe};
 
 use crate::config::Config;
+use crate::petition::Petition;
 
 /// The pool as one client process sees it.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub struct View {
     seats: Mutex<Vec<Arc<Oldest>>>,
     /// The newest configuration that could be acknowledged.
     settled: AtomicU64,
+    /// What threads ask the manager for.
+    wishes: Mutex<Vec<Petition>>,
 }
 
 /// The oldest placement that a thread acts by, in a line of its own.
@@ -78,6 +81,7 @@ impl View {
             put_out: AtomicBool::new(false),
             seats: Mutex::default(),
             settled: AtomicU64::new(config.epoch),
+            wishes: Mutex::default(),
             config: Mutex::new(Arc::new(config)),
         }
     }
@@ -98,6 +102,18 @@ impl View {
     /// Its epoch.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Asks the manager for something. Nobody answers: whoever asks looks at what becomes of it, and asks again.
+    pub fn wish(&self, petition: Petition) {
+        let mut wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
+        if !wishes.contains(&petition) {
+            wishes.push(petition);
+        }
+    }
+
+    pub(crate) fn take_wishes(&self) -> Vec<Petition> {
+        std::mem::take(&mut *self.wishes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A place for a thread of this process.
@@ -295,8 +311,13 @@ mod tests {
         view.extend(Time(1000));
         let (one, two) = (here.permit(Time(1)).unwrap(), there.permit(Time(1)).unwrap());
         let mut moved = first.next();
-        moved.regions =
-            vec![crate::Region { id: 0, bytes: 8, replicas: Vec::new(), joining: Vec::new() }];
+        moved.regions = vec![crate::Region {
+            id: 0,
+            bytes: 8,
+            replicas: Vec::new(),
+            joining: Vec::new(),
+            copies: 1,
+        }];
         view.learn(moved.clone());
         assert!(!one.is_valid(Time(2)) && view.settled() == 1);
         view.counts(2);

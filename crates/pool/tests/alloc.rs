@@ -37,7 +37,7 @@ impl SafePoint for Always {
 
 fn place(queues: &[Queue]) -> Place {
     let replicas = queues.iter().map(|queue| (queue.clone(), 4096)).collect();
-    Place { region: REGION, bytes: BYTES, replicas }
+    Place { region: REGION, bytes: BYTES, replicas, joining: Vec::new() }
 }
 
 async fn header(worker: &Worker, queue: &Queue, addr: Addr) -> u64 {

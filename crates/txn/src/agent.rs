@@ -19,7 +19,7 @@ use crate::session::{IDLE, Noted, Session, Vacancy};
 use crate::space::Space;
 use crate::system::{self, FORMAT, THIS_FORMAT};
 use crate::words::Lock;
-use crate::{Trap, Txn, TxnError, horizon};
+use crate::{Trap, Txn, TxnError, copy, horizon};
 
 /// How long to wait for locks that are given back.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -124,6 +124,7 @@ impl Agent {
         worker.spawn(horizon::tend(Rc::downgrade(&agent))).detach();
         worker.spawn(horizon::tidy(Rc::downgrade(&agent))).detach();
         worker.spawn(follow(Rc::downgrade(&agent))).detach();
+        worker.spawn(copy::tend(Rc::downgrade(&agent))).detach();
         Ok(agent)
     }
 
@@ -224,6 +225,11 @@ impl Agent {
 
     pub(crate) fn queues(&self) -> Rc<Queues> {
         Rc::clone(&self.queues.borrow())
+    }
+
+    /// The newest configuration that is known here.
+    pub fn config(&self) -> Arc<Config> {
+        self.seat.view().config()
     }
 
     /// The thread that this is for.

@@ -14,7 +14,7 @@ use farside_pool::alloc::SizeClass;
 use zerocopy::IntoBytes;
 
 use crate::object::IN_USE;
-use crate::queues::{replicas, written};
+use crate::queues::{replicas, waves};
 use crate::txn::{Doomed, Txn};
 use crate::words::checksum;
 use crate::{BLOB, EXECUTE, TxnError};
@@ -87,8 +87,10 @@ impl Txn {
         }
         let agent = &self.agent;
         let copies = replicas(self.leave.config(), blob.addr)?;
+        let first = agent.worker.random() as usize;
         for tries in 0..TRIES {
-            let replica = copies[agent.worker.random() as usize % copies.len()];
+            // Each in turn: one that was made while old versions were there does not have their bodies.
+            let replica = copies[first.wrapping_add(tries as usize) % copies.len()];
             let at = replica.base + blob.addr.offset() + 8;
             let mut round = agent.worker.round().counted(&agent.tally, EXECUTE);
             let bytes = blob.bytes.next_multiple_of(8).max(8) as usize;
@@ -110,15 +112,23 @@ impl Txn {
             return Ok(());
         }
         let agent = &self.agent;
-        let mut round = agent.worker.round().counted(&agent.tally, BLOB);
-        for blob in &self.blobs {
-            for replica in written(self.leave.config(), blob.addr)? {
-                let at = replica.base + blob.addr.offset();
-                round.to(self.queues.to(replica.node)?).write(at, &blob.words);
+        // First where copies are whole, and then where they are in the making.
+        for wave in 0..2 {
+            let mut round = agent.worker.round().counted(&agent.tally, BLOB);
+            let mut any = false;
+            for blob in &self.blobs {
+                let copies = waves(self.leave.config(), blob.addr)?.nth(wave).unwrap_or_default();
+                for replica in copies {
+                    let at = replica.base + blob.addr.offset();
+                    round.to(self.queues.to(replica.node)?).write(at, &blob.words);
+                    any = true;
+                }
+            }
+            if any {
+                self.trip();
+                round.ring().await?;
             }
         }
-        self.trip();
-        round.ring().await?;
         Ok(())
     }
 }

@@ -10,8 +10,8 @@ use farside_fabric::{FabricError, probe};
 use farside_pool::{Config, Replica};
 
 use crate::agent::Agent;
-use crate::queues::{Queues, replicas};
-use crate::system::{self, BOARD, LINE_BYTES, LINE_WORDS, Line, OLDEST, REQUEST, SESSIONS};
+use crate::queues::{Queues, replicas, written};
+use crate::system::{self, BOARD, CLIENT, LINE_BYTES, LINE_WORDS, Line, OLDEST, REQUEST, SESSIONS};
 use crate::{HORIZON, TxnError, repair, watch};
 
 /// How often a thread tells which snapshots it reads.
@@ -91,6 +91,7 @@ pub(crate) async fn look(agent: &Rc<Agent>) -> Result<(), TxnError> {
             session.sessions.fetch_max(sessions, Ordering::Relaxed);
             continue;
         }
+        tell_joining(agent, &queues, permit.config(), &line).await?;
         let (lines, _) = done[board].as_chunks::<LINE_WORDS>();
         let lines = lines.iter().map(Line::from_words);
         session.watch.note(agent.worker.now(), lines.clone(), agent.lease());
@@ -106,6 +107,29 @@ pub(crate) async fn look(agent: &Rc<Agent>) -> Result<(), TxnError> {
     }
 }
 
+/// Whoever makes a copy of the board leaves the lines to those whose they are.
+async fn tell_joining(
+    agent: &Agent,
+    queues: &Queues,
+    config: &Config,
+    line: &[u64],
+) -> Result<(), TxnError> {
+    let joining = config.region(system::REGION).map_or(&[][..], |region| &region.joining);
+    if joining.is_empty() {
+        return Ok(());
+    }
+    let identity = agent.session.identity;
+    let mut round = agent.worker.round().counted(&agent.tally, HORIZON);
+    for replica in joining {
+        let at = replica.base + system::line(identity.slot);
+        let mut bell = round.to(queues.to(replica.node)?);
+        bell.write(at + CLIENT, &[identity.client]);
+        bell.write(at + OLDEST, line);
+    }
+    round.ring().await?;
+    Ok(())
+}
+
 /// Raises a word of the system chunk to at least a value, on every replica.
 pub(crate) async fn raise(
     agent: &Agent,
@@ -114,7 +138,7 @@ pub(crate) async fn raise(
     word: u64,
     least: u64,
 ) -> Result<(), TxnError> {
-    for replica in replicas(config, system::catalog_root())? {
+    for replica in written(config, system::catalog_root())? {
         let queue = queues.to(replica.node)?;
         let mut known = 0;
         loop {

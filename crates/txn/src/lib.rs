@@ -16,6 +16,7 @@
 //! | `turns` | who within a process may ask for a lock next |
 //! | `horizon` | which snapshots are still read, and which addresses are still used |
 //! | `watch`, `repair` | who lives, and what the dead leave behind |
+//! | `copy` | copies of regions, made while transactions go on |
 //! | [`Session`], `place` | what the threads of a process share |
 //! | [`Agent`] | a thread of a session, with its queues |
 //! | [`Txn`] | a transaction; `execute`, `reader`, `commit` and `release` are its phases |
@@ -31,6 +32,7 @@ mod agent;
 mod blob;
 pub mod clock;
 mod commit;
+mod copy;
 mod error;
 mod execute;
 mod horizon;
@@ -54,6 +56,7 @@ mod words;
 
 pub use agent::{Agent, Parts};
 pub use blob::Blob;
+pub use copy::Compared;
 pub use error::{TxnError, Why};
 pub use object::{Target, Version};
 pub use session::{Identity, Limits, Session};

@@ -7,8 +7,9 @@ use farside_pool::alloc::FREED;
 use farside_pool::{Config, Links, Replica, Seat};
 
 use crate::object::{HEADER, Raw};
-use crate::queues::{Queues, replicas};
+use crate::queues::{Queues, replicas, waves};
 use crate::session::{Identity, Limbo, Session, is_slab_owner};
+use crate::space::is_joined;
 use crate::system::{self, BOARD, CLIENT, LINE_WORDS, Line, OLDEST, PLACES};
 use crate::{TxnError, agent};
 
@@ -18,6 +19,8 @@ pub(crate) struct Decided<'a> {
     worker: &'a Worker,
     queues: &'a Queues,
     copies: &'a [Replica],
+    /// In the making: nobody decides by them, and they are told last.
+    joining: &'a [Replica],
     word: u64,
 }
 
@@ -29,7 +32,8 @@ impl<'a> Decided<'a> {
         word: u64,
     ) -> Result<Self, TxnError> {
         let copies = replicas(config, system::catalog_root())?;
-        Ok(Decided { worker, queues, copies, word })
+        let joining = config.region(system::REGION).map_or(&[][..], |region| &region.joining);
+        Ok(Decided { worker, queues, copies, joining, word })
     }
 
     /// Takes it; what was there otherwise.
@@ -39,7 +43,8 @@ impl<'a> Decided<'a> {
         if found != from && found != to {
             return Ok(Some(found));
         }
-        self.tell(to).await?;
+        self.tell(&self.copies[1..], to).await?;
+        self.tell(self.joining, to).await?;
         Ok(None)
     }
 
@@ -48,8 +53,16 @@ impl<'a> Decided<'a> {
         if self.swap(from, from).await? != from {
             return Ok(());
         }
-        self.tell(0).await?;
+        self.tell(&self.copies[1..], 0).await?;
         self.swap(from, 0).await?;
+        if !self.joining.is_empty() {
+            // By now it may be somebody else's.
+            let mut round = self.worker.round();
+            for Replica { node, base } in self.joining {
+                round.to(self.queues.to(*node)?).cas(base + self.word, from, 0);
+            }
+            round.ring().await?;
+        }
         Ok(())
     }
 
@@ -60,12 +73,12 @@ impl<'a> Decided<'a> {
         Ok(round.ring().await?[found])
     }
 
-    async fn tell(&self, value: u64) -> Result<(), TxnError> {
-        if self.copies.len() == 1 {
+    async fn tell(&self, copies: &[Replica], value: u64) -> Result<(), TxnError> {
+        if copies.is_empty() {
             return Ok(());
         }
         let mut round = self.worker.round();
-        for Replica { node, base } in &self.copies[1..] {
+        for Replica { node, base } in copies {
             round.to(self.queues.to(*node)?).write(base + self.word, &[value]);
         }
         round.ring().await?;
@@ -123,7 +136,9 @@ impl Session {
         let limbo = std::mem::take(&mut *self.limbo());
         for Limbo { time, addr, header } in limbo {
             // What somebody may still read is freed by whoever adopts its slab.
-            let to = if time < horizon { FREED } else { Raw::Doomed.to_word() };
+            // Where a copy is in the making nothing is freed.
+            let free = time < horizon && !is_joined(config, addr);
+            let to = if free { FREED } else { Raw::Doomed.to_word() };
             queues.swap_all(worker, config, addr, HEADER, (header, to)).await?;
         }
         vacate(worker, &queues, config, self.identity.slot, self.last_use()).await?;
@@ -159,11 +174,13 @@ pub(crate) async fn vacate(
     for place in config.regions.iter().filter_map(|region| queues.place(region)) {
         place.disown(worker, &|owner| is_slab_owner(slot, owner)).await?;
     }
-    let mut round = worker.round();
-    for replica in replicas(config, system::catalog_root())? {
-        let at = replica.base + system::line(slot) + OLDEST;
-        round.to(queues.to(replica.node)?).write(at, &[0, 0, 0, since]);
+    for copies in waves(config, system::catalog_root())? {
+        let mut round = worker.round();
+        for replica in copies {
+            let at = replica.base + system::line(slot) + OLDEST;
+            round.to(queues.to(replica.node)?).write(at, &[0, 0, 0, since]);
+        }
+        round.ring().await?;
     }
-    round.ring().await?;
     Ok(())
 }

@@ -35,12 +35,14 @@ impl Queues {
         from: u64,
         words: &[u64],
     ) -> Result<(), TxnError> {
-        let mut round = worker.round();
-        for replica in written(config, addr)? {
-            let at = replica.base + addr.offset() + from;
-            round.to(self.to(replica.node)?).write(at, words);
+        for copies in waves(config, addr)? {
+            let mut round = worker.round();
+            for replica in copies {
+                let at = replica.base + addr.offset() + from;
+                round.to(self.to(replica.node)?).write(at, words);
+            }
+            round.ring().await?;
         }
-        round.ring().await?;
         Ok(())
     }
 
@@ -53,21 +55,24 @@ impl Queues {
         at: u64,
         (old, new): (u64, u64),
     ) -> Result<(), TxnError> {
-        let mut round = worker.round();
-        for replica in written(config, addr)? {
-            let at = replica.base + addr.offset() + at;
-            round.to(self.to(replica.node)?).cas(at, old, new);
+        for copies in waves(config, addr)? {
+            let mut round = worker.round();
+            for replica in copies {
+                let at = replica.base + addr.offset() + at;
+                round.to(self.to(replica.node)?).cas(at, old, new);
+            }
+            round.ring().await?;
         }
-        round.ring().await?;
         Ok(())
     }
 
     /// A region as a heap reaches it; `None` if a node is out of reach, or there is no copy.
     pub(crate) fn place(&self, region: &Region) -> Option<Place> {
         let reach = |replica: &Replica| Some((self.to(replica.node).ok()?.clone(), replica.base));
-        let replicas: Vec<_> = region.replicas.iter().map(reach).collect::<Option<_>>()?;
-        let place =
-            Place { region: farside_pool::RegionId(region.id), bytes: region.bytes, replicas };
+        let all = |copies: &[Replica]| copies.iter().map(reach).collect::<Option<Vec<_>>>();
+        let (replicas, joining) = (all(&region.replicas)?, all(&region.joining)?);
+        let (id, bytes) = (farside_pool::RegionId(region.id), region.bytes);
+        let place = Place { region: id, bytes, replicas, joining };
         (!place.replicas.is_empty()).then_some(place)
     }
 }
@@ -78,6 +83,17 @@ pub(crate) fn replicas(config: &Config, addr: Addr) -> Result<&[Replica], TxnErr
     let region = config.region(addr.region());
     let replicas = region.map_or(&[][..], |region| &region.replicas);
     if replicas.is_empty() { Err(nowhere(addr)) } else { Ok(replicas) }
+}
+
+/// The copies of an object as they are written where no lock keeps others away: first those that are whole, and then those
+/// in the making. Whoever makes one reads the primary again when it has written, and so sees what came meanwhile.
+pub(crate) fn waves(
+    config: &Config,
+    addr: Addr,
+) -> Result<impl Iterator<Item = &[Replica]>, TxnError> {
+    let whole = replicas(config, addr)?;
+    let joining = config.region(addr.region()).map_or(&[][..], |region| &region.joining);
+    Ok([whole, joining].into_iter().filter(|copies| !copies.is_empty()))
 }
 
 /// The copies of an object that are written: also those in the making, behind the others.

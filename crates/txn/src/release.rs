@@ -177,7 +177,6 @@ impl Release {
         Ok(())
     }
 
-    /// What cannot be freed now is lost to this session, and found when its slab is looked through.
     async fn free(&mut self) {
         for addr in self.unused.drain(..) {
             self.agent.give_back(addr);
@@ -185,9 +184,13 @@ impl Release {
         for (time, addr, raw) in self.later.drain(..) {
             self.agent.free_after(time, addr, raw);
         }
-        for addr in std::mem::take(&mut self.doomed).into_iter().chain(self.blobs.drain(..)) {
+        for addr in self.blobs.drain(..) {
+            self.agent.free_after(0, addr, Raw::Other);
+        }
+        for addr in std::mem::take(&mut self.doomed) {
             if self.agent.free(addr, IN_USE).await.is_err() {
-                probe!("something could not be freed");
+                probe!("something is freed later");
+                self.agent.free_after(0, addr, Raw::Other);
             }
         }
     }

@@ -96,6 +96,12 @@ impl SafePoint for Passed<'_> {
     }
 }
 
+/// Whether a copy of a region is in the making: large bodies and records there keep their places meanwhile, for whoever
+/// copies them.
+pub(crate) fn is_joined(config: &Config, addr: Addr) -> bool {
+    config.region(addr.region()).is_some_and(|region| !region.joining.is_empty())
+}
+
 impl Space {
     /// The heap reaches its regions where they are now.
     fn follow(&self, lent: &mut Lent<'_>) -> Result<(), TxnError> {
@@ -189,8 +195,9 @@ impl Agent {
     /// Frees what is in nobody's way any more, and gives back what is empty.
     pub(crate) async fn tidy(self: &Rc<Self>) -> Result<(), TxnError> {
         let horizon = self.session.horizon.load(Ordering::Acquire);
-        let due: Vec<Limbo> =
-            self.session.limbo().extract_if(.., |limbo| limbo.time < horizon).collect();
+        let config = self.seat.view().config();
+        let is_due = |limbo: &mut Limbo| limbo.time < horizon && !is_joined(&config, limbo.addr);
+        let due: Vec<Limbo> = self.session.limbo().extract_if(.., is_due).collect();
         for (number, Limbo { addr, header, .. }) in due.iter().enumerate() {
             if let Err(error) = self.free(*addr, *header).await {
                 self.session.limbo().extend_from_slice(&due[number..]);
@@ -260,9 +267,14 @@ impl Agent {
             return Ok(());
         }
         let addr = Self::allocate_raw(lent.heap(), region, class).await?;
-        let header = [Raw::Ring(self.owner).to_word()];
+        let raw = Raw::Ring(self.owner);
         let (config, queues) = lent.acting();
-        queues.write_all(&self.worker, config, addr, HEADER, &header).await?;
+        let header = [raw.to_word()];
+        if let Err(error) = queues.write_all(&self.worker, config, addr, HEADER, &header).await {
+            // Some replicas may have it.
+            self.free_after(0, addr, raw);
+            return Err(error);
+        }
         self.rings.borrow_mut().insert(region, Ring::new(addr, class.bytes(), 0));
         Ok(())
     }

@@ -6,6 +6,8 @@
 //! | 0 | which format this is |
 //! | 8 | request: who uses addresses that it learned before this time is asked to forget them |
 //! | 16 | sessions: places on the board that are in use, or were, counted from the first |
+//! | 24 | copier: who makes copies of regions, by the id under which it is fenced; 0: nobody does |
+//! | 32 | copied: which copy was made last, and how far |
 //! | 1 KiB | board: a line for each session |
 //! | 60 KiB | the root of the catalog: an object |
 //!
@@ -30,6 +32,8 @@ pub(crate) const REGION: RegionId = RegionId(0);
 pub(crate) const FORMAT: u64 = SYSTEM_OFFSET;
 pub(crate) const REQUEST: u64 = SYSTEM_OFFSET + 8;
 pub(crate) const SESSIONS: u64 = SYSTEM_OFFSET + 16;
+pub(crate) const COPIER: u64 = SYSTEM_OFFSET + 24;
+pub(crate) const COPIED: u64 = SYSTEM_OFFSET + 32;
 pub(crate) const BOARD: u64 = SYSTEM_OFFSET + (1 << 10);
 const CATALOG: u64 = SYSTEM_OFFSET + (60 << 10);
 
@@ -44,6 +48,7 @@ pub(crate) const LINE_WORDS: usize = 6;
 pub(crate) const CLIENT: u64 = 0;
 pub(crate) const REPAIRER: u64 = 8;
 pub(crate) const OLDEST: u64 = 16;
+pub(crate) const SINCE: u64 = 40;
 
 /// Changes with the format of anything in far memory.
 pub(crate) const THIS_FORMAT: u64 = 0xfa25_1de0_0000_0002;

@@ -22,6 +22,8 @@ pub struct Heap {
     with_room: Vec<Vec<u32>>,
     /// Where to look for free chunks next.
     next_place: usize,
+    /// Something ended with an error: a slab may be ours that is not known here, and not by all copies.
+    pub(super) unsure: bool,
     /// What was in use, with its first word, in slabs that were adopted, of the sort in which nobody expects anything.
     pub(super) strays: Vec<(Addr, u64)>,
 }
@@ -50,6 +52,7 @@ impl Heap {
             by_chunk,
             with_room: vec![Vec::new(); SizeClass::COUNT],
             next_place: 0,
+            unsure: false,
             strays: Vec::new(),
         }
     }
@@ -156,6 +159,12 @@ impl Heap {
     }
 
     async fn refill_from(&mut self, region: usize, class: SizeClass) -> Result<bool> {
+        let refilled = self.try_refill(region, class).await;
+        self.unsure |= refilled.is_err();
+        refilled
+    }
+
+    async fn try_refill(&mut self, region: usize, class: SizeClass) -> Result<bool> {
         // Others may claim at the same time; then what is left is looked at again.
         loop {
             let table = self.places[region].read_table(&self.worker).await?;
@@ -241,6 +250,13 @@ impl Heap {
         let done = round.ring().await?;
         if done[found] != header {
             return Ok(false);
+        }
+        if !place.joining.is_empty() {
+            let mut round = self.worker.round();
+            for (copy, base) in &place.joining {
+                round.to(copy).cas(base + addr.offset(), header, FREED);
+            }
+            round.ring().await?;
         }
         // The hint: lost if the owner changes now, and found by a scrub then.
         let words = &done[table];

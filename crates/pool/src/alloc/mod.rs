@@ -32,7 +32,7 @@ mod table;
 pub use class::{MAX_OBJECT_BYTES, SizeClass};
 pub use heap::{Heap, Space};
 pub use release::SafePoint;
-pub use survey::Used;
+pub use survey::{SlabAt, Used};
 pub use table::{Place, REGION_HEAD_BYTES, SYSTEM_BYTES, SYSTEM_OFFSET};
 
 use bitmap::Bitmap;

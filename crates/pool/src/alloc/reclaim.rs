@@ -22,6 +22,20 @@ impl Heap {
         Ok(adopted)
     }
 
+    /// Adopts what has our name without our knowing, and tells the copies.
+    pub(super) async fn settle(&mut self) -> Result<()> {
+        for region in 0..self.places.len() {
+            let table = self.places[region].read_table(&self.worker).await?;
+            for (chunk, entry) in self.abandoned(region, &table) {
+                if entry.owner == self.owner {
+                    probe!("a slab that was claimed with an error is known again");
+                    self.take_over(region, chunk, entry).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Adopts one slab of a class that has room, if there is one.
     pub(super) async fn adopt_one(
         &mut self,

@@ -60,11 +60,7 @@ impl Heap {
         let freed: Vec<usize> =
             (0..numbers.len()).filter(|position| headers[*position] == FREED).collect();
         for position in &freed {
-            let mut round = self.worker.round();
-            for (replica, base) in &place.replicas {
-                round.to(replica).write(base + offsets[*position], &[0]);
-            }
-            round.ring().await?;
+            place.write(&self.worker, offsets[*position], &[0]).await?;
         }
         let slab = self.slabs[index].as_mut().expect("seen above");
         let was_full = slab.free.count() == 0;
@@ -78,6 +74,10 @@ impl Heap {
     /// Gives back slabs that are empty since a moment that everybody is past, except one of each class;
     /// how many.
     pub async fn tidy(&mut self, safe: &dyn SafePoint) -> Result<usize> {
+        if self.unsure {
+            self.settle().await?;
+            self.unsure = false;
+        }
         let mut kept = [false; SizeClass::COUNT];
         let mut released = 0;
         for index in 0..self.slabs.len() {
@@ -91,7 +91,9 @@ impl Heap {
             let since = *slab.empty_since.get_or_insert_with(|| safe.now());
             if safe.has_passed(since) {
                 probe!("an empty slab goes back to its region");
-                self.release(index).await?;
+                let done = self.release(index).await;
+                self.unsure |= done.is_err();
+                done?;
                 released += 1;
             }
         }
@@ -102,12 +104,8 @@ impl Heap {
         let Some(slab) = self.forget(index) else { return Ok(()) };
         // Whoever claims it next, for another class, finds first words that are 0, and no hints.
         for chunk in slab.chunk..slab.chunk + slab.class.chunks() {
-            let mut round = self.worker.round();
-            for (replica, base) in &self.places[slab.region].replicas {
-                let zeroes = [0; CHUNK_BYTES as usize / 8];
-                round.to(replica).write(base + chunk * CHUNK_BYTES, &zeroes);
-            }
-            round.ring().await?;
+            let zeroes = [0; CHUNK_BYTES as usize / 8];
+            self.places[slab.region].write(&self.worker, chunk * CHUNK_BYTES, &zeroes).await?;
         }
         let head = self.entry(slab.class);
         self.places[slab.region].give_back(&self.worker, slab.chunk, head).await

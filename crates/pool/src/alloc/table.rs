@@ -20,6 +20,9 @@ pub struct Place {
     pub bytes: u64,
     /// Its replicas.
     pub replicas: Vec<(Queue, u64)>,
+    /// Copies in the making. They are written after the others: whoever makes them reads the primary again when it has
+    /// written, and so sees what came meanwhile.
+    pub joining: Vec<(Queue, u64)>,
 }
 
 /// How many words are read at once.
@@ -57,6 +60,11 @@ impl Entry {
         (owner != 0).then_some(Entry { owner, class, inner: word >> 8 & 1 == 1 })
     }
 
+    /// It is the chunk that is no slab.
+    pub(super) fn is_system(self) -> bool {
+        self.owner == SYSTEM
+    }
+
     /// The words of the whole slab whose head this is.
     pub(super) fn words(self) -> Vec<u64> {
         (0..self.class.chunks()).map(|n| Entry { inner: n > 0, ..self }.to_word()).collect()
@@ -81,7 +89,7 @@ impl Place {
         let word = Entry { owner: SYSTEM, class, inner: false }.to_word();
         let mut round = worker.round();
         let mut found = Vec::with_capacity(self.replicas.len());
-        for (replica, base) in &self.replicas {
+        for (replica, base) in self.replicas.iter().chain(&self.joining) {
             found.push(round.to(replica).cas(base + SYSTEM_OFFSET / CHUNK_BYTES * 8, 0, word));
         }
         let done = round.ring().await?;
@@ -176,13 +184,39 @@ impl Place {
     /// Gives back a slab. The copies first, while it is still ours: nobody else writes there then.
     pub(super) async fn give_back(&self, worker: &Worker, chunk: u64, head: Entry) -> Result<()> {
         let chunks = head.class.chunks();
-        self.tell_copies(worker, chunk, &vec![0; chunks as usize]).await?;
+        self.tell(worker, &self.replicas[1..], chunk, &vec![0; chunks as usize]).await?;
         let inner: Vec<u64> = (chunk + 1..chunk + chunks).map(|at| at * 8).collect();
         // They may have the name of an earlier owner.
         let words = self.read_words(worker, &inner).await?;
         self.cas(worker, chunk, head.to_word(), 0).await?;
-        for (at, word) in (chunk + 1..).zip(words) {
-            self.cas(worker, at, word, 0).await?;
+        for (at, word) in (chunk + 1..).zip(&words) {
+            self.cas(worker, at, *word, 0).await?;
+        }
+        if !self.joining.is_empty() {
+            // Now it may be somebody else's: only what was ours goes.
+            let mut round = worker.round();
+            for (copy, base) in &self.joining {
+                let all = std::iter::once(head.to_word()).chain(words.iter().copied());
+                for (at, word) in (chunk..).zip(all) {
+                    round.to(copy).cas(base + at * 8, word, 0);
+                }
+            }
+            round.ring().await?;
+        }
+        Ok(())
+    }
+
+    /// Writes words of an object on all replicas.
+    pub(super) async fn write(&self, worker: &Worker, offset: u64, words: &[u64]) -> Result<()> {
+        for copies in [&self.replicas, &self.joining] {
+            if copies.is_empty() {
+                continue;
+            }
+            let mut round = worker.round();
+            for (replica, base) in copies {
+                round.to(replica).write(base + offset, words);
+            }
+            round.ring().await?;
         }
         Ok(())
     }
@@ -205,6 +239,11 @@ impl Place {
             }
             let left = if whole { Entry { owner: NOBODY, ..entry }.to_word() } else { 0 };
             let changed = usize::from(self.cas(worker, chunk, entry.to_word(), left).await?);
+            if changed > 0 {
+                // Somebody may have adopted it by now, and told the copies.
+                let heir = Entry { owner: NOBODY, ..entry };
+                self.swap_at_copies(worker, chunk, entry, whole.then_some(heir)).await?;
+            }
             if whole {
                 probe!("a slab of a dead owner is disowned");
                 slabs += changed;
@@ -223,15 +262,51 @@ impl Place {
         Ok(round.ring().await?[found] == old)
     }
 
+    async fn swap_at_copies(
+        &self,
+        worker: &Worker,
+        chunk: u64,
+        old: Entry,
+        heir: Option<Entry>,
+    ) -> Result<()> {
+        let copies = || self.replicas[1..].iter().chain(&self.joining);
+        if copies().next().is_none() {
+            return Ok(());
+        }
+        let words = heir.map_or(vec![0], Entry::words);
+        let mut round = worker.round();
+        for (copy, base) in copies() {
+            let mut bell = round.to(copy);
+            bell.cas(base + chunk * 8, old.to_word(), words[0]);
+            // They may not have been told of it at all.
+            for (at, word) in (chunk..).zip(&words) {
+                bell.cas(base + at * 8, 0, *word);
+            }
+        }
+        round.ring().await?;
+        Ok(())
+    }
+
     /// Only who has the word at the primary writes those at the copies, and has waited for that before it
     /// gives it up.
     async fn tell_copies(&self, worker: &Worker, chunk: u64, words: &[u64]) -> Result<()> {
-        if self.replicas.len() == 1 {
+        self.tell(worker, &self.replicas[1..], chunk, words).await?;
+        self.tell(worker, &self.joining, chunk, words).await
+    }
+
+    async fn tell(
+        &self,
+        worker: &Worker,
+        copies: &[(Queue, u64)],
+        chunk: u64,
+        words: &[u64],
+    ) -> Result<()> {
+        if copies.is_empty() {
             return Ok(());
         }
         let mut round = worker.round();
-        for (backup, base) in &self.replicas[1..] {
-            round.to(backup).write(base + chunk * 8, words);
+        for (copy, base) in copies {
+            round.to(copy).write(base + chunk * 8, words);
         }
         round.ring().await?;
         Ok(())

@@ -91,6 +91,10 @@ pub(super) fn is_done(config: &Config, petition: &Petition) -> bool {
         }
         Petition::Drain { node } => config.node(*node).is_none_or(|node| node.draining),
         Petition::Region { number, .. } => config.regions.len() > usize::from(*number),
+        Petition::Whole { region, replica } => {
+            let region = config.region(crate::RegionId(*region));
+            !region.is_some_and(|region| region.joining.contains(replica))
+        }
     }
 }
 
@@ -173,6 +177,7 @@ impl State {
             || self.sessions.borrow().values().any(|record| ill(record) || deaf(record))
             || !self.petitions.borrow().is_empty()
             || self.config.borrow().nodes.iter().any(|node| node.draining)
+            || self.config.borrow().lacks_copies(crate::CONTROL_BYTES)
     }
 
     /// The next configuration, if it is time for one.
@@ -188,10 +193,14 @@ impl State {
         // nothing goes on without newcomers, they are welcome.
         if self.counting.get() >= config.epoch || self.is_late() {
             changed |= self.hear_petitions(&mut next);
+            if next.begin_copies(crate::CONTROL_BYTES) {
+                probe!("a copy of a region is begun");
+                changed = true;
+            }
         }
         for node in &config.nodes {
             // One after the other: each may be the last copy once another is gone.
-            if next.is_drained(node.id) {
+            if next.is_drained(node.id, crate::CONTROL_BYTES) {
                 probe!("a node has drained");
                 next.remove_node(node.id);
                 changed = true;
@@ -292,6 +301,11 @@ impl State {
                 Petition::Drain { node } => {
                     probe!("a node begins to drain");
                     next.drain_node(*node);
+                    true
+                }
+                Petition::Whole { region, replica } => {
+                    probe!("a copy of a region is whole");
+                    next.finish_copy(crate::RegionId(*region), *replica);
                     true
                 }
                 Petition::Region { bytes, copies, .. } => {

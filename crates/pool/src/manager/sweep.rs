@@ -51,7 +51,12 @@ async fn sweep_region(
     let node = config.node(primary.node)?;
     let sweeping = async {
         let replicas = vec![(links.to(node).await?, primary.base)];
-        let place = Place { region: RegionId(region.id), bytes: region.bytes, replicas };
+        let place = Place {
+            region: RegionId(region.id),
+            bytes: region.bytes,
+            replicas,
+            joining: Vec::new(),
+        };
         let is_dead = |owner: u64| config.is_dead_owner(owner);
         place.disown(&state.means.worker, &is_dead).await.ok()
     };

@@ -20,9 +20,9 @@ use farside_fabric::{ClientId, probe};
 use farside_pool::{Addr, Config, Permit};
 
 use crate::agent::Agent;
-use crate::object::{HEADER, IN_USE, LOCK, TS};
+use crate::object::{HEADER, IN_USE, LOCK, Raw, TS};
 use crate::place::{Decided, read_line, vacate};
-use crate::queues::{Queues, replicas};
+use crate::queues::{Queues, written};
 use crate::system::{self, CLIENT, REPAIRER};
 use crate::watch::{self, Silent};
 use crate::{Trap, Txn, TxnError, Why, horizon};
@@ -228,7 +228,8 @@ impl Repair<'_> {
         let mut round = self.agent.worker.round();
         let mut any = false;
         for restore in restores {
-            let replica = replicas(self.config(), restore.object)?[restore.replica];
+            let mut copies = written(self.config(), restore.object)?;
+            let replica = copies.nth(restore.replica).expect("it was read there");
             let at = replica.base + restore.object.offset();
             let mut bell = round.to(self.queues.to(replica.node)?);
             if restore.fresh {
@@ -247,7 +248,7 @@ impl Repair<'_> {
         let mut round = self.agent.worker.round();
         let mut any = false;
         for (addr, id) in locks {
-            for replica in replicas(self.config(), addr)? {
+            for replica in written(self.config(), addr)? {
                 let at = replica.base + addr.offset() + LOCK;
                 round.to(self.queues.to(replica.node)?).cas(at, id, 0);
                 any = true;
@@ -288,7 +289,8 @@ impl Repair<'_> {
         let committed = remains.iter().filter(|remains| remains.is_committed());
         for addr in committed.flat_map(|remains| remains.erased()) {
             if self.agent.free(addr, IN_USE).await.is_err() {
-                probe!("something could not be freed");
+                probe!("something is freed later");
+                self.agent.free_after(0, addr, Raw::Other);
             }
         }
     }

@@ -10,7 +10,7 @@ use super::Repair;
 use super::remains::{Copy, Object, Remains};
 use crate::TxnError;
 use crate::object::{LOCK, Raw, TS, Target, Version};
-use crate::queues::replicas;
+use crate::queues::{replicas, written};
 use crate::record::Record;
 use crate::session::is_slab_owner;
 
@@ -39,13 +39,14 @@ impl Repair<'_> {
             let Some(primary) = region.replicas.first() else { continue };
             // Without one of its replicas nothing can be decided.
             let place = self.queues.place(region).ok_or(TxnError::Unreachable(primary.node))?;
-            let (clone, replicas) = (worker.clone(), region.replicas.clone());
+            let backups = region.replicas[1..].iter().chain(&region.joining).copied();
+            let (clone, backups) = (worker.clone(), backups.collect::<Vec<_>>());
             let search = async move {
                 let used = place.survey_raw(&clone, &|owner| is_slab_owner(slot, owner)).await?;
                 let found = read_records(&clone, &place, &used).await?;
                 let halves = used.iter().filter(|used| used.headers[0] == 0);
                 let halves = halves.filter_map(|used| Addr::new(place.region, used.offset));
-                let backups = replicas[1..].iter().copied();
+                let backups = backups.into_iter();
                 let halves =
                     halves.flat_map(|addr| backups.clone().map(move |backup| (addr, backup)));
                 Ok::<_, TxnError>((found, halves.collect::<Vec<_>>()))
@@ -68,9 +69,10 @@ impl Repair<'_> {
             let Record { id, objects: count, object: addr, room, fresh, erased, time } = record;
             let new = || Remains { id, time, count, objects: Vec::new() };
             let objects = &mut all.entry(id).or_insert_with(new).objects;
-            let copies = replicas(self.config(), addr)?.len();
+            let whole = replicas(self.config(), addr)?.len();
+            let joining = written(self.config(), addr)?.count() - whole;
             let at = objects.iter().position(|object| object.addr == addr).unwrap_or_else(|| {
-                let copies = vec![Copy::default(); copies];
+                let copies = (0..whole + joining).map(|at| Copy::new(at >= whole)).collect();
                 objects.push(Object { addr, room, fresh, erased, copies });
                 objects.len() - 1
             });
@@ -90,8 +92,8 @@ impl Repair<'_> {
         let mut places = Vec::new();
         for (at, remains) in all.iter().enumerate() {
             for (number, object) in remains.objects.iter().enumerate() {
-                let copies = replicas(self.config(), object.addr)?.iter().enumerate();
-                places.extend(copies.map(|(copy, replica)| (at, number, copy, *replica)));
+                let copies = written(self.config(), object.addr)?.enumerate();
+                places.extend(copies.map(|(copy, replica)| (at, number, copy, replica)));
             }
         }
         for some in places.chunks(VERBS_PER_ROUND) {
@@ -136,7 +138,7 @@ async fn read_records(
                 Raw::Ring(owner) => Some(owner),
                 _ => None,
             });
-        for (number, (replica, base)) in place.replicas.iter().enumerate() {
+        for (number, (replica, base)) in place.replicas.iter().chain(&place.joining).enumerate() {
             let spilled = match Raw::from_word(used.headers[number]) {
                 Raw::Spilled(owner) => Some(owner),
                 _ => None,

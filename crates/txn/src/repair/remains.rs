@@ -48,6 +48,18 @@ pub(super) struct Copy {
     pub(super) whole: bool,
     /// What was there before, from the replica's own record.
     pub(super) old: Option<Version>,
+    /// It is in the making: it counts only where the transaction holds its lock.
+    pub(super) joining: bool,
+}
+
+impl Copy {
+    pub(super) fn new(joining: bool) -> Self {
+        Copy { joining, ..Copy::default() }
+    }
+
+    fn is_installed(&self, time: u64) -> bool {
+        self.joining && !self.held || self.ts >= time && (self.whole || !self.held)
+    }
 }
 
 /// An old version that is put back.
@@ -68,13 +80,13 @@ impl Remains {
     /// Every object that a record names is there, on all replicas.
     pub(super) fn is_installed(&self) -> bool {
         let mut copies = self.objects.iter().flat_map(|object| &object.copies);
-        copies.all(|copy| copy.ts >= self.time && (copy.whole || !copy.held))
+        copies.all(|copy| copy.is_installed(self.time))
     }
 
     /// One of its objects is not held on some replica.
     pub(super) fn is_partly_released(&self) -> bool {
         let mut copies = self.objects.iter().flat_map(|object| &object.copies);
-        copies.any(|copy| !copy.held)
+        copies.any(|copy| !copy.held && !copy.joining)
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -120,7 +132,8 @@ mod tests {
     }
 
     fn copy(held: bool, ts: u64, whole: bool) -> Copy {
-        Copy { held, ts, whole, old: Some(Version { ts: 5, ..Version::of(0, &[b"old"]) }) }
+        let old = Some(Version { ts: 5, ..Version::of(0, &[b"old"]) });
+        Copy { held, ts, whole, old, joining: false }
     }
 
     #[test]
@@ -141,6 +154,10 @@ mod tests {
         // Somebody else writes there, after it was released.
         let later = [copy(false, 12, false), copy(true, 10, true)];
         assert!(remains(2, [there(), later]).is_committed());
+        // A copy in the making counts only where it is locked.
+        let joining = |held| Copy { joining: true, ..copy(held, 5, true) };
+        assert!(remains(2, [there(), [copy(true, 10, true), joining(false)]]).is_committed());
+        assert!(!remains(2, [there(), [copy(true, 10, true), joining(true)]]).is_committed());
         let aborted = remains(2, [there(), missing]);
         assert_eq!(aborted.restores().count(), 4, "whatever is there now");
     }

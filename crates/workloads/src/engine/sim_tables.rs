@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use farside_fabric::{ClientId, Counts, FabricError, Worker};
 use farside_index::Client;
-use farside_pool::{Config, Connect, Links, Newcomer, View};
+use farside_pool::{Config, Connect, Links, Newcomer, Region, View};
 use farside_sim::{ClockModel, ProcessId, Sim};
 use farside_txn::clock::WorkerClock;
 use farside_txn::{Agent, Identity, Limits, Parts, Session, Trap, TxnError};
 
-use super::tables::counts;
 use super::sim_pool::{PoolShape, SimPool};
+use super::tables::counts;
 use super::{Engine, Failure, Table, TableSession, TableShape, Tables};
 use crate::sim_connect::SimConnect;
 
@@ -160,7 +160,8 @@ impl SimTables {
         let process = known.as_ref().map_or_else(|| self.0.sim.add_process(), |known| known.0);
         let worker = self.0.sim.add_thread(process);
         let member = known.map(|(_, member)| member);
-        let member = member.or_else(|| self.new_session(process, &worker)).expect("nobody is put out");
+        let member =
+            member.or_else(|| self.new_session(process, &worker)).expect("nobody is put out");
         self.0.machines.borrow_mut().insert(machine, (process, member.clone()));
         self.join(process, &worker, &member).expect("nobody is put out");
         worker
@@ -199,7 +200,8 @@ impl SimTables {
             links: self.links(process, worker),
             clock: Box::new(WorkerClock::within(worker, uncertainty)),
         };
-        let agent = worker.block_on(persist(worker, async || Agent::join(worker, parts()).await))?;
+        let agent =
+            worker.block_on(persist(worker, async || Agent::join(worker, parts()).await))?;
         agent.set_trap(*trap);
         let client = Client::new(agent);
         self.0.tables.warm(&client);
@@ -219,6 +221,29 @@ impl SimTables {
     pub fn restart_node(&self, number: usize) {
         if let Pool::Managed(pool) = &self.0.pool {
             pool.restart_machine(number);
+        }
+    }
+
+    /// Waits until every region has its copies, and all of them are alike; or what is wrong.
+    pub async fn check_copies(&self, worker: &Worker, patience: Duration) -> Result<(), String> {
+        let (start, client) = (worker.now(), self.client(worker));
+        loop {
+            let config = client.agent().config();
+            let whole = |region: &Region| {
+                region.replicas.len() >= region.copies && region.joining.is_empty()
+            };
+            let wrong = match config.regions.iter().find(|region| !whole(region)) {
+                Some(region) => format!("{region:?} lacks copies"),
+                None => match client.agent().compare_copies().await {
+                    Ok(compared) if compared.differences.is_empty() => return Ok(()),
+                    Ok(compared) => format!("copies differ: {:?}", compared.differences),
+                    Err(error) => error.to_string(),
+                },
+            };
+            if worker.now() - start > patience {
+                return Err(wrong);
+            }
+            worker.sleep(Duration::from_millis(5)).await;
         }
     }
 

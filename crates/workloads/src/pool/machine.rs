@@ -10,8 +10,8 @@ use std::task::Poll;
 use farside_fabric::{ClientId, NodeId, Worker};
 use farside_pool::alloc::{Heap, Place, SafePoint, SizeClass};
 use farside_pool::{
-    Config, ConfigStore, Connect, Ended, Keeper, Lapsed, Links, Means, Member, Newcomer, RegionId,
-    Replica, Seat, Terms, View,
+    Config, ConfigStore, Connect, Ended, Keeper, Lapsed, Links, Means, Member, Newcomer, Petition,
+    RegionId, Replica, Seat, Terms, View,
 };
 use farside_sim::ProcessId;
 
@@ -158,6 +158,7 @@ impl Shared {
                 if worker.random_below(32) == 0 {
                     claim(&worker, &links, seat, means.client.0).await;
                 }
+                copy_tables(&worker, &links, seat).await;
             }
         };
         process.worker.spawn(writing).detach();
@@ -226,6 +227,41 @@ async fn unless_removed<T>(
     }
 }
 
+/// Makes the copies that are to be made: of the tables, for there is nothing else in these regions.
+async fn copy_tables(worker: &Worker, links: &Links, seat: &Seat) -> Option<()> {
+    let config = seat.view().config();
+    for region in &config.regions {
+        let (Some(from), Some(to)) = (region.replicas.first(), region.joining.first()) else {
+            continue;
+        };
+        let (here, there) = (config.node(from.node)?, config.node(to.node)?);
+        let (here, there) = (links.to(here).await?, links.to(there).await?);
+        let permit = seat.permit(worker.now())?;
+        if permit.config().epoch != config.epoch {
+            return None;
+        }
+        let copying = async {
+            loop {
+                let mut round = worker.round();
+                let bytes = (region.bytes / (64 << 10) * 8) as usize;
+                let table = round.to(&here).read(from.base, bytes);
+                let copy = round.to(&there).read(to.base, bytes);
+                let done = round.ring().await?;
+                // The first word is what writers count in, at the primary.
+                if done[table][1..] == done[copy][1..] {
+                    return Ok::<_, farside_fabric::FabricError>(());
+                }
+                let mut round = worker.round();
+                round.to(&there).write(to.base + 8, &done[table][1..]);
+                round.ring().await?;
+            }
+        };
+        unless_removed(worker, seat.view(), &[*from, *to], copying).await?.ok()?;
+        seat.view().wish(Petition::Whole { region: region.id, replica: *to });
+    }
+    Some(())
+}
+
 /// Nobody keeps addresses here.
 struct AtOnce;
 
@@ -243,16 +279,19 @@ impl SafePoint for AtOnce {
 async fn claim(worker: &Worker, links: &Links, seat: &Seat, client: u64) -> Option<()> {
     let config = seat.view().config();
     let region = &config.regions[worker.random_below(config.regions.len() as u64) as usize];
-    let mut replicas = Vec::new();
+    let (mut replicas, mut joining) = (Vec::new(), Vec::new());
     for replica in &region.replicas {
         replicas.push((links.to(config.node(replica.node)?).await?, replica.base));
+    }
+    for replica in &region.joining {
+        joining.push((links.to(config.node(replica.node)?).await?, replica.base));
     }
     // Only now: who waits for a connection must not keep others from a change.
     let permit = seat.permit(worker.now())?;
     if replicas.is_empty() || permit.config().epoch != config.epoch {
         return None;
     }
-    let place = Place { region: RegionId(region.id), bytes: region.bytes, replicas };
+    let place = Place { region: RegionId(region.id), bytes: region.bytes, replicas, joining };
     let owner = config.session(client)?.owner(0)?;
     let class = SizeClass::of([100, 100_000][worker.random_below(2) as usize])?;
     let mut heap = Heap::new(worker, owner, vec![place]);
@@ -262,5 +301,6 @@ async fn claim(worker: &Worker, links: &Links, seat: &Seat, client: u64) -> Opti
         heap.refill(class).await?;
         heap.tidy(&AtOnce).await
     };
-    unless_removed(worker, seat.view(), &region.replicas, claiming).await?.ok().map(drop)
+    let all: Vec<Replica> = region.replicas.iter().chain(&region.joining).copied().collect();
+    unless_removed(worker, seat.view(), &all, claiming).await?.ok().map(drop)
 }

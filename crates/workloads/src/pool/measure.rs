@@ -103,7 +103,12 @@ impl World {
             let number = NodeId(node.address.parse().map_err(|_| "addresses are numbers")?);
             let queue = self.sim.connect(observer, clock, number).map_err(|e| e.to_string())?;
             let replicas = vec![(queue, primary.base)];
-            let place = Place { region: RegionId(region.id), bytes: region.bytes, replicas };
+            let place = Place {
+                region: RegionId(region.id),
+                bytes: region.bytes,
+                replicas,
+                joining: Vec::new(),
+            };
             let owners = place.owners(clock).await.map_err(|e| e.to_string())?;
             let dead = |owner: &&u64| newest.is_dead_owner(**owner);
             if let Some(owner) = owners.iter().find(dead) {

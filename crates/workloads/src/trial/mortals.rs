@@ -36,6 +36,9 @@ const MANAGED_LEASE: Duration = Duration::from_millis(40);
 const MOST_CRASHES: usize = 2;
 const LONGEST_CRASH: Duration = Duration::from_millis(400);
 
+/// How long it takes until all is as it should be, after the last fault.
+const SETTLING: Duration = Duration::from_secs(20);
+
 /// No run takes longer.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -118,11 +121,15 @@ pub(super) fn simulate<W: Workload + Send + 'static>(
         }
     }
     let tallies = std::mem::take(&mut machines.tallies);
+    machines.crashes.back.iter().for_each(|(_, number)| engine.restart_node(*number));
     let tally = Tally::merged(tallies).ok_or_else(|| Failure::Broken("no threads".into()))?;
     sim.calm();
     // Whoever looks at the tables in the end was not taken for dead.
     let (_, last) = engine.add_machine(0);
-    let invariants = last.block_on(workload.check(&mut engine.session(&last)));
+    let mut invariants = last.block_on(workload.check(&mut engine.session(&last)));
+    if nodes_die {
+        invariants = invariants.and(last.block_on(engine.check_copies(&last, SETTLING)));
+    }
     Ok((tally, invariants))
 }
 
