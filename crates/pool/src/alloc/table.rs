@@ -237,13 +237,12 @@ impl Place {
             if !is_dead(entry.owner) {
                 continue;
             }
-            let left = if whole { Entry { owner: NOBODY, ..entry }.to_word() } else { 0 };
+            let heir = whole.then_some(Entry { owner: NOBODY, ..entry });
+            // The copies first: if this comes to no end, the next one begins with it again.
+            self.inherit(worker, &self.replicas[1..], chunk, (entry, heir)).await?;
+            let left = heir.map_or(0, Entry::to_word);
             let changed = usize::from(self.cas(worker, chunk, entry.to_word(), left).await?);
-            if changed > 0 {
-                // Somebody may have adopted it by now, and told the copies.
-                let heir = Entry { owner: NOBODY, ..entry };
-                self.swap_at_copies(worker, chunk, entry, whole.then_some(heir)).await?;
-            }
+            self.inherit(worker, &self.joining, chunk, (entry, heir)).await?;
             if whole {
                 probe!("a slab of a dead owner is disowned");
                 slabs += changed;
@@ -262,20 +261,20 @@ impl Place {
         Ok(round.ring().await?[found] == old)
     }
 
-    async fn swap_at_copies(
+    /// Changes the owner of a slab at some copies, unless they have heard of another one.
+    async fn inherit(
         &self,
         worker: &Worker,
+        copies: &[(Queue, u64)],
         chunk: u64,
-        old: Entry,
-        heir: Option<Entry>,
+        (old, heir): (Entry, Option<Entry>),
     ) -> Result<()> {
-        let copies = || self.replicas[1..].iter().chain(&self.joining);
-        if copies().next().is_none() {
+        if copies.is_empty() {
             return Ok(());
         }
         let words = heir.map_or(vec![0], Entry::words);
         let mut round = worker.round();
-        for (copy, base) in copies() {
+        for (copy, base) in copies {
             let mut bell = round.to(copy);
             bell.cas(base + chunk * 8, old.to_word(), words[0]);
             // They may not have been told of it at all.

@@ -68,7 +68,8 @@ impl Copy<'_> {
     ) -> Result<(), TxnError> {
         for pair in self.read_pairs(acting, offsets).await? {
             if becomes(pair.here, pair.there).is_some_and(|word| word != pair.there) {
-                self.tell(compared, "a word", pair.offset);
+                let what = format!("{:#x} and not {:#x}", pair.there, pair.here);
+                self.tell(compared, &what, pair.offset);
             }
         }
         Ok(())

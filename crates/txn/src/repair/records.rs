@@ -39,16 +39,16 @@ impl Repair<'_> {
             let Some(primary) = region.replicas.first() else { continue };
             // Without one of its replicas nothing can be decided.
             let place = self.queues.place(region).ok_or(TxnError::Unreachable(primary.node))?;
-            let backups = region.replicas[1..].iter().chain(&region.joining).copied();
-            let (clone, backups) = (worker.clone(), backups.collect::<Vec<_>>());
+            let copies = region.replicas.iter().chain(&region.joining).copied();
+            let (clone, copies) = (worker.clone(), copies.collect::<Vec<_>>());
+            let whole = region.replicas.len();
             let search = async move {
                 let used = place.survey_raw(&clone, &|owner| is_slab_owner(slot, owner)).await?;
                 let found = read_records(&clone, &place, &used).await?;
-                let halves = used.iter().filter(|used| used.headers[0] == 0);
+                let halves = used.iter().filter(|used| is_half(&used.headers[..whole]));
                 let halves = halves.filter_map(|used| Addr::new(place.region, used.offset));
-                let backups = backups.into_iter();
-                let halves =
-                    halves.flat_map(|addr| backups.clone().map(move |backup| (addr, backup)));
+                let copies = copies.into_iter();
+                let halves = halves.flat_map(|addr| copies.clone().map(move |copy| (addr, copy)));
                 Ok::<_, TxnError>((found, halves.collect::<Vec<_>>()))
             };
             searches.push(worker.spawn(search));
@@ -121,6 +121,13 @@ impl Repair<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a place was about to be used, by its first words on replicas that are whole: all have that of a ring or of a
+/// large body before it is used. A record may be missing where a copy was made later.
+fn is_half(headers: &[u64]) -> bool {
+    let spilled = matches!(Raw::from_word(headers[0]), Raw::Spilled(_));
+    headers[0] == 0 || !spilled && headers.iter().any(|header| *header != headers[0])
 }
 
 /// The records in some places of a region, on all its replicas.
