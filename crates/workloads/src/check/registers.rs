@@ -6,7 +6,7 @@
 //! store claims commit times, they give an order for all, which is verified like any other: if it
 //! explains all reads without a cycle, it is a proof; if not, the claim is false.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::graph::{Edges, Kind};
 use super::lists::lead_to_all;
@@ -119,7 +119,7 @@ struct Writes {
     /// By key and commit time: who, and what.
     by_time: HashMap<(u32, u64), (TxnId, Option<i64>)>,
     /// What attempts of unknown outcome wrote, without a time.
-    untimed: HashSet<(u32, Option<i64>)>,
+    untimed: HashMap<(u32, Option<i64>), Vec<TxnId>>,
 }
 
 fn collect_writes(history: &History, findings: &mut Findings) -> (Registers, Writes) {
@@ -128,7 +128,7 @@ fn collect_writes(history: &History, findings: &mut Findings) -> (Registers, Wri
         deleted: BTreeSet::new(),
         around_deletes: BTreeMap::new(),
         by_time: HashMap::new(),
-        untimed: HashSet::new(),
+        untimed: HashMap::new(),
     };
     for id in 0..history.txns.len() as TxnId {
         for op in history.ops_of(id) {
@@ -145,7 +145,7 @@ fn collect_writes(history: &History, findings: &mut Findings) -> (Registers, Wri
                     findings.add(history, "false claim", &[other, id], why);
                 }
             } else if txn.endless {
-                writes.untimed.insert((op.key, value));
+                writes.untimed.entry((op.key, value)).or_default().push(id);
             }
             if history.is_committed(id) {
                 let writers = &mut registers.entry(op.key).or_default().writers;
@@ -155,17 +155,73 @@ fn collect_writes(history: &History, findings: &mut Findings) -> (Registers, Wri
             }
         }
     }
+    infer_times(history, &mut writes);
     let around = writes.by_time.iter().filter(|((key, _), _)| writes.deleted.contains(key));
     writes.around_deletes =
         around.map(|(at, (writer, value))| (*at, (*writer, value.is_some()))).collect();
     (registers, writes)
 }
 
+/// An attempt of unknown outcome has committed at a time, if somebody read what it alone can have written then: so it has
+/// written everything else at that time, too. Where several can have written it, one of them is taken for it: if there is
+/// nothing wrong then, there is an order that explains everything.
+fn infer_times(history: &History, writes: &mut Writes) {
+    let mut times: HashMap<TxnId, u64> = HashMap::new();
+    loop {
+        let (mut found, mut guess) = (Vec::new(), None);
+        let ids = 0..history.txns.len() as TxnId;
+        for (reader, op) in ids.flat_map(|id| history.ops_of(id).iter().map(move |op| (id, op))) {
+            let What::Read(value, Some(version)) = op.what else { continue };
+            let end = history.txns[reader as usize].end;
+            let Some(writers) = writes.untimed.get(&(op.key, value)) else { continue };
+            if version == 0 || writes.by_time.contains_key(&(op.key, version)) {
+                continue;
+            }
+            let may = |id: &&TxnId| match times.get(*id) {
+                Some(time) => *time == version,
+                None => {
+                    let begin = history.txns[**id as usize].begin;
+                    begin <= end && newest_read(history, **id) < version
+                }
+            };
+            let mut possible = writers.iter().filter(may);
+            match (possible.next(), possible.next()) {
+                (Some(writer), None) => found.push((*writer, version)),
+                (Some(writer), Some(_)) => guess = guess.or(Some((*writer, version))),
+                (None, _) => {}
+            }
+        }
+        if found.is_empty() {
+            found.extend(guess);
+        }
+        found.retain(|(writer, version)| times.insert(*writer, *version).is_none());
+        if found.is_empty() {
+            return;
+        }
+        for (writer, version) in found {
+            for op in history.ops_of(writer).iter().rev() {
+                if let What::Write(value) = op.what {
+                    writes.by_time.entry((op.key, version)).or_insert((writer, value));
+                }
+            }
+        }
+    }
+}
+
+/// The newest version that an attempt has read: it commits later.
+fn newest_read(history: &History, id: TxnId) -> u64 {
+    let version = |what: &What| match what {
+        What::Read(_, Some(version)) => *version,
+        _ => 0,
+    };
+    history.ops_of(id).iter().map(|op| version(&op.what)).max().unwrap_or(0)
+}
+
 impl Writes {
     /// Who has deleted a key that was not there as of a time that the store claims: the last who wrote it until
     /// then. Whether that can be is seen from what follows from it, like any other read.
     fn deleter(&self, key: u32, time: u64) -> Source {
-        if self.untimed.contains(&(key, None)) {
+        if self.untimed.contains_key(&(key, None)) {
             return Source::Unclear;
         }
         match self.around_deletes.range((key, 0)..=(key, time)).next_back() {
@@ -214,7 +270,7 @@ impl Writes {
                     _ => Source::Of(writer),
                 }
             }
-            (Some(_), None) if self.untimed.contains(&(key, value)) => Source::Unclear,
+            (Some(_), None) if self.untimed.contains_key(&(key, value)) => Source::Unclear,
             (None, _) if value.is_none() && !self.deleted.contains(&key) => Source::Initial,
             (Some(_), _) => Source::Nobody,
             (None, _) if value.is_some() && known.is_none() => Source::Nobody,
