@@ -224,8 +224,8 @@ impl Place {
     /// What the table says belongs to the dead becomes nobody's, for any heap to adopt; chunks of claims and
     /// releases that were never finished become free. How many of both.
     ///
-    /// Whoever is dead must be fenced. Their names do not come back, so it does no harm if two do this at
-    /// once, or somebody who is late.
+    /// Whoever is dead must be fenced. Where there are copies to tell, one does this at a time; who looks at the primary
+    /// alone does no harm if he is late, or another one does the same.
     pub async fn disown(
         &self,
         worker: &Worker,
@@ -238,8 +238,10 @@ impl Place {
                 continue;
             }
             let heir = whole.then_some(Entry { owner: NOBODY, ..entry });
-            // The copies first: if this comes to no end, the next one begins with it again.
-            self.inherit(worker, &self.replicas[1..], chunk, (entry, heir)).await?;
+            // The copies first: if this comes to no end, the next one begins with it again. What they have may be older: of one
+            // whose slab the dead one had adopted, and could not tell them.
+            let words = heir.map_or(vec![0], Entry::words);
+            self.tell(worker, &self.replicas[1..], chunk, &words).await?;
             let left = heir.map_or(0, Entry::to_word);
             let changed = usize::from(self.cas(worker, chunk, entry.to_word(), left).await?);
             self.inherit(worker, &self.joining, chunk, (entry, heir)).await?;

@@ -1,11 +1,11 @@
 //! A simulated pool with a manager: each of its machines has a node, the node's keeper, and a session that can manage.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_fabric::{ClientId, NodeId, Worker};
+use farside_fabric::{ClientId, NodeId, Worker, probe};
 use farside_pool::{
     CONTROL_BYTES, ConfigStore, Connect, Keeper, Means, Member, Newcomer, Terms, View,
 };
@@ -42,6 +42,8 @@ struct Machine {
     /// Its keeper and its session.
     processes: Vec<ProcessId>,
     alive: bool,
+    /// Its node was put out: it begins another life.
+    lapsed: Rc<Cell<bool>>,
 }
 
 impl SimPool {
@@ -56,8 +58,9 @@ impl SimPool {
         let newcomers: Vec<Newcomer> = (0..shape.nodes)
             .map(|_| {
                 let node = sim.add_node(pool.node_bytes());
-                let (keeper, newcomer) = pool.start_keeper(node);
-                let machine = Machine { node, processes: vec![keeper], alive: true };
+                let lapsed = Rc::default();
+                let (keeper, newcomer) = pool.start_keeper(node, &lapsed);
+                let machine = Machine { node, processes: vec![keeper], alive: true, lapsed };
                 pool.machines.borrow_mut().push(machine);
                 newcomer
             })
@@ -84,13 +87,14 @@ impl SimPool {
     }
 
     /// Begins another life of a node, which asks to be a member.
-    fn start_keeper(&self, node: NodeId) -> (ProcessId, Newcomer) {
+    fn start_keeper(&self, node: NodeId, lapsed: &Rc<Cell<bool>>) -> (ProcessId, Newcomer) {
         let process = self.sim.add_process();
         let worker = self.sim.add_thread(process);
         let means = self.means(process, &worker);
         let (terms, incarnation) = (Terms::new(self.shape.lease), means.client.0);
         let queue = self.sim.connect(process, &worker, node).expect("it was just started");
         let (sim, address) = (Rc::downgrade(&self.sim), node.0.to_string());
+        let lapsed = Rc::clone(lapsed);
         let newcomer = Newcomer { address: address.clone(), incarnation, bytes: self.node_bytes() };
         let keeping = async move {
             let keeper = loop {
@@ -105,6 +109,7 @@ impl SimPool {
             if let Some(sim) = sim.upgrade() {
                 sim.kill_node(node);
             }
+            lapsed.set(true);
         };
         worker.spawn(keeping).detach();
         (process, newcomer)
@@ -143,6 +148,12 @@ impl SimPool {
         view
     }
 
+    /// The nodes that are up.
+    pub(super) fn nodes(&self) -> Vec<NodeId> {
+        let machines = self.machines.borrow();
+        machines.iter().filter(|machine| machine.alive).map(|machine| machine.node).collect()
+    }
+
     /// A machine dies, with all that is in its memory; which one, if there is one left that may.
     pub(super) fn kill_machine(&self, choice: u64) -> Option<usize> {
         let mut machines = self.machines.borrow_mut();
@@ -159,8 +170,27 @@ impl SimPool {
     pub(super) fn restart_machine(&self, number: usize) {
         let node = self.machines.borrow()[number].node;
         self.sim.restart_node(node);
-        let processes = vec![self.start_keeper(node).0, self.start_session(None)];
+        let lapsed = Rc::default();
+        let processes = vec![self.start_keeper(node, &lapsed).0, self.start_session(None)];
         let machine = &mut self.machines.borrow_mut()[number];
-        (machine.processes, machine.alive) = (processes, true);
+        *machine = Machine { node, processes, alive: true, lapsed };
+    }
+
+    /// Nodes that were put out although they lived begin another life.
+    pub(super) fn revive(&self) {
+        for number in 0..self.shape.nodes {
+            let put_out = {
+                let machine = &mut self.machines.borrow_mut()[number];
+                let put_out = machine.alive && machine.lapsed.get();
+                if put_out {
+                    machine.processes.drain(..).for_each(|process| self.sim.kill(process));
+                }
+                put_out
+            };
+            if put_out {
+                probe!("a node that was put out begins another life");
+                self.restart_machine(number);
+            }
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_fabric::{ClientId, Counts, FabricError, Worker};
+use farside_fabric::{ClientId, Counts, FabricError, NodeId, Worker};
 use farside_index::Client;
 use farside_pool::{Config, Connect, Links, Newcomer, Region, View};
 use farside_sim::{ClockModel, ProcessId, Sim};
@@ -209,6 +209,21 @@ impl SimTables {
         Some(())
     }
 
+    /// The nodes that are up, where they may die.
+    pub fn nodes(&self) -> Vec<NodeId> {
+        match &self.0.pool {
+            Pool::Fixed(_) => Vec::new(),
+            Pool::Managed(pool) => pool.nodes(),
+        }
+    }
+
+    /// Nodes that were put out although they lived begin another life.
+    pub fn revive(&self) {
+        if let Pool::Managed(pool) = &self.0.pool {
+            pool.revive();
+        }
+    }
+
     /// A machine with a node dies, if one may; which one.
     pub fn kill_node(&self, choice: u64) -> Option<usize> {
         match &self.0.pool {
@@ -243,6 +258,7 @@ impl SimTables {
             if worker.now() - start > patience {
                 return Err(wrong);
             }
+            self.revive();
             worker.sleep(Duration::from_millis(5)).await;
         }
     }

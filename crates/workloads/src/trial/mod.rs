@@ -148,7 +148,7 @@ pub fn run_on<W: Workload + Send + 'static>(
                     let thread = |number| engine.add_machine(number as u64).1;
                     simulate(&thread, &engine, &workload, plan, Some(&sink))
                 }
-                true => mortals::simulate(&sim, engine, &workload, plan, &sink, nodes_die),
+                true => mortals::simulate(&sim, engine, &workload, plan, &sink, &faults),
             }
         }
     };

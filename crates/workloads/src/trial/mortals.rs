@@ -4,8 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_fabric::{Worker, probe};
-use farside_sim::{Landing, ProcessId, Sim};
+use farside_fabric::{NodeId, Worker, probe};
+use farside_sim::{FaultKind, Faults, Landing, ProcessId, Sim};
 
 use crate::driver::{Control, Plan, Running, Tally, Team};
 use crate::engine::{Engine, Failure, PoolShape, SimTables};
@@ -29,12 +29,12 @@ const MOST_DEATHS: usize = 12;
 /// Who dies in the middle of something does so after at most so many doorbells.
 const DOORBELLS_PER_LIFE: u64 = 1000;
 
-/// How long a lease is where there is a manager.
-const MANAGED_LEASE: Duration = Duration::from_millis(40);
-
-/// How many nodes die at most, and for how long.
+/// How many nodes die at most, or are put out; and for how long they are dead.
 const MOST_CRASHES: usize = 2;
 const LONGEST_CRASH: Duration = Duration::from_millis(400);
+
+/// How often nodes stop for a while, or are out of somebody's reach.
+const MOST_DISTURBANCES: usize = 6;
 
 /// How long it takes until all is as it should be, after the last fault.
 const SETTLING: Duration = Duration::from_secs(20);
@@ -65,12 +65,17 @@ struct Crashes {
     at: Vec<u64>,
     /// Those who come back, and when.
     back: Vec<(u64, usize)>,
+    /// Ways that are cut, and until when.
+    cuts: Vec<(u64, ProcessId, NodeId)>,
+    disturbances: usize,
+    /// Nodes that may be put out although they live.
+    put_out: usize,
 }
 
 /// A pool whose nodes may die.
 pub(super) fn shape(copies: usize) -> PoolShape {
     let (nodes, regions) = (copies.max(3) + 1, 4);
-    PoolShape { nodes, copies, regions, region_bytes: 32 << 20, lease: MANAGED_LEASE }
+    PoolShape { nodes, copies, regions, region_bytes: 32 << 20, lease: LEASE }
 }
 
 /// Runs a workload on machines that die, and checks its invariants.
@@ -80,7 +85,7 @@ pub(super) fn simulate<W: Workload + Send + 'static>(
     workload: &Arc<W>,
     plan: &Plan,
     sink: &Sink,
-    nodes_die: bool,
+    faults: &Faults,
 ) -> Result<(Tally, Result<(), String>), Failure> {
     let engine = engine.with_lease(LEASE);
     // One machine lives on, and loads the tables.
@@ -104,8 +109,10 @@ pub(super) fn simulate<W: Workload + Send + 'static>(
         stops: 0,
         crashes: Crashes::default(),
     };
+    let nodes_die = faults.rate(FaultKind::NodeCrash) > 0;
     if nodes_die {
-        let crashes = 1 + clock.random_below(MOST_CRASHES as u64);
+        let crashes = clock.random_below(MOST_CRASHES as u64 + 1);
+        machines.crashes.put_out = MOST_CRASHES - crashes as usize;
         machines.crashes.at = (0..crashes).map(|_| clock.random_below(control.left())).collect();
         machines.crashes.at.sort_unstable();
     }
@@ -116,11 +123,16 @@ pub(super) fn simulate<W: Workload + Send + 'static>(
         clock.block_on(clock.sleep(LOOK));
         machines.stop_one(&clock);
         machines.crash(&clock);
+        machines.disturb(&clock, faults);
+        engine.revive();
         if sim.elapsed_ns() > LONGEST.as_nanos() as u64 {
             return Err(Failure::Broken(format!("no end after {LONGEST:?}")));
         }
     }
     let tallies = std::mem::take(&mut machines.tallies);
+    for (_, process, node) in machines.crashes.cuts.drain(..) {
+        sim.partition(process, node, false);
+    }
     machines.crashes.back.iter().for_each(|(_, number)| engine.restart_node(*number));
     let tally = Tally::merged(tallies).ok_or_else(|| Failure::Broken("no threads".into()))?;
     sim.calm();
@@ -174,6 +186,35 @@ impl<W: Workload + Send + 'static> Machines<'_, W> {
         }
         for (_, number) in crashes.back.extract_if(.., |(at, _)| *at <= now) {
             self.engine.restart_node(number);
+        }
+    }
+
+    /// Nodes stop for a while, or are out of somebody's reach.
+    fn disturb(&mut self, clock: &Worker, faults: &Faults) {
+        let now = self.sim.elapsed_ns();
+        for (_, process, node) in self.crashes.cuts.extract_if(.., |(until, ..)| *until <= now) {
+            self.sim.partition(process, node, false);
+        }
+        let nodes = self.engine.nodes();
+        let strikes = clock.random_below(LOOKS_PER_STOP) == 0 && !nodes.is_empty();
+        if !strikes || self.crashes.disturbances == MOST_DISTURBANCES || self.running.is_empty() {
+            return;
+        }
+        self.crashes.disturbances += 1;
+        let node = nodes[clock.random_below(nodes.len() as u64) as usize];
+        // One that lasts long is as good as a death.
+        let long = self.crashes.put_out > 0 && clock.random_below(3) == 0;
+        self.crashes.put_out -= usize::from(long);
+        let longest = if long { 2 * LEASE } else { LEASE / 3 };
+        let span = clock.random_below(longest.as_nanos() as u64);
+        let process = self.running[clock.random_below(self.running.len() as u64) as usize].0;
+        if clock.random_below(2) == 0 && faults.rate(FaultKind::NodePause) > 0 {
+            probe!("a node stops for a while under transactions");
+            self.sim.pause_node(node, Duration::from_nanos(span));
+        } else if faults.rate(FaultKind::Partition) > 0 {
+            probe!("a node is out of somebody's reach");
+            self.sim.partition(process, node, true);
+            self.crashes.cuts.push((now + span, process, node));
         }
     }
 
