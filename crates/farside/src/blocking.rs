@@ -1,5 +1,6 @@
 //! The same without `async`: one call after the other.
 
+use crate::connection::Passing;
 use crate::{
     Connection, Error, Outcome, Result, Snapshot, Table, TableOptions, Transaction, TransactionId,
 };
@@ -74,15 +75,15 @@ impl Blocking {
             let tx = self.connection.block_on(moment.begin())?;
             let mut tx = BlockingTransaction { connection: &self.connection, tx };
             let done = body(&mut tx);
-            let overtaken = tx.tx.is_overtaken();
+            let why = tx.tx.why_again();
             let done = match done {
                 Ok(output) => match tx.commit() {
                     Ok(_) => return Ok(output),
-                    Err(error) => (matches!(error, Error::Conflict(_)), E::from(error)),
+                    Err(error) => (Passing::of(&error), E::from(error)),
                 },
                 Err(error) => {
                     tx.abort();
-                    (overtaken, error)
+                    (why, error)
                 }
             };
             self.connection.block_on(moment.again(done))?;

@@ -177,12 +177,12 @@ impl Connection {
             let done = match body(&mut tx).await {
                 Ok(output) => match tx.commit().await {
                     Ok(_) => return Ok(output),
-                    Err(error) => (matches!(error, Error::Conflict(_)), E::from(error)),
+                    Err(error) => (Passing::of(&error), E::from(error)),
                 },
                 Err(error) => {
-                    let overtaken = tx.is_overtaken();
+                    let why = tx.why_again();
                     tx.abort().await;
-                    (overtaken, error)
+                    (why, error)
                 }
             };
             tries.again(done).await?;
@@ -282,6 +282,25 @@ impl Connection {
     }
 }
 
+/// Why something may succeed when it is tried again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Passing {
+    /// Others were in the way.
+    Conflict,
+    /// A node did not answer, or the pool could not be used.
+    Node,
+}
+
+impl Passing {
+    pub(crate) fn of(error: &Error) -> Option<Self> {
+        match error {
+            Error::Conflict(_) => Some(Passing::Conflict),
+            Error::NodeLost(_) | Error::TimedOut(_) => Some(Passing::Node),
+            _ => None,
+        }
+    }
+}
+
 /// The tries of a transaction.
 pub(crate) struct Tries<'c> {
     connection: &'c Connection,
@@ -325,15 +344,19 @@ impl<'c> Tries<'c> {
         }
     }
 
-    /// After one that failed because others were in the way, waits a little; any other error is returned.
-    pub(crate) async fn again<E: From<Error>>(&mut self, failed: (bool, E)) -> Result<(), E> {
-        let (overtaken, error) = failed;
-        if !overtaken {
-            return Err(error);
-        }
+    /// After one that failed because others were in the way, or a node did not answer, waits a little; any other error is
+    /// returned.
+    pub(crate) async fn again<E: From<Error>>(
+        &mut self,
+        (why, error): (Option<Passing>, E),
+    ) -> Result<(), E> {
+        let Some(why) = why else { return Err(error) };
         self.tries += 1;
         if self.tries >= self.limits().tries || self.is_late() {
-            return Err(Error::Conflict(self.tries).into());
+            return Err(match why {
+                Passing::Conflict => Error::Conflict(self.tries).into(),
+                Passing::Node => error,
+            });
         }
         let worker = self.connection.worker();
         // As long as a try takes, and longer each time.

@@ -78,7 +78,9 @@ async fn need_regions(
         return Ok(());
     }
     let copies = url.copies.unwrap_or(config.nodes.len().min(3));
-    let nodes = config.nodes.len() as u64;
+    // Where there are more nodes than copies, there is room for the copies of one that is lost.
+    let spare = usize::from(config.nodes.len() > copies);
+    let nodes = (config.nodes.len() - spare) as u64;
     let smallest = config.nodes.iter().map(|node| node.bytes).min().unwrap_or(0);
     let room = smallest.saturating_sub(farside_pool::CONTROL_BYTES) * nodes / copies as u64;
     let bytes = crate::opening::region_bytes(room / u64::from(REGIONS))?;

@@ -2,6 +2,7 @@
 
 use farside_index::{Intent, TableOptions, Tx, Want};
 
+use crate::connection::Passing;
 use crate::{Error, Result, Table};
 
 /// A transaction: it reads and writes in any order, sees its own writes, and takes effect at once when it commits, or
@@ -12,23 +13,24 @@ use crate::{Error, Result, Table};
 #[derive(Debug)]
 pub struct Transaction {
     tx: Tx,
-    /// Others were in the way: it must begin again.
-    overtaken: bool,
+    /// It cannot go on, and may succeed if it begins again.
+    why: Option<Passing>,
 }
 
 impl Transaction {
     pub(crate) fn new(tx: Tx) -> Self {
-        Transaction { tx, overtaken: false }
+        Transaction { tx, why: None }
     }
 
-    pub(crate) fn is_overtaken(&self) -> bool {
-        self.overtaken
+    /// Why it may succeed if it is tried again, after an error of ours.
+    pub(crate) fn why_again(&self) -> Option<Passing> {
+        self.why
     }
 
     fn note<T>(&mut self, done: Result<T, farside_index::Error>) -> Result<T> {
         done.map_err(|error| {
             let error = Error::from(error);
-            self.overtaken |= matches!(error, Error::Conflict(_));
+            self.why = self.why.or(Passing::of(&error));
             error
         })
     }

@@ -229,6 +229,11 @@ impl Seat {
         Some(Leave { seat: Rc::clone(&self.0), placed, config: Arc::clone(&config.borrow()) })
     }
 
+    /// Whether somebody here has a permit: others wait for what it does.
+    pub fn is_acting(&self) -> bool {
+        !self.0.permits.borrow().is_empty()
+    }
+
     /// The view that this is a place in.
     pub fn view(&self) -> &Arc<View> {
         &self.0.view

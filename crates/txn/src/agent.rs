@@ -137,7 +137,7 @@ impl Agent {
 
     /// Waits until this may act and all nodes answer: one that does not is put out, or comes back. Not for ever: most
     /// regions are elsewhere.
-    async fn ready(&self) -> Result<(Leave, Rc<Queues>), TxnError> {
+    pub(crate) async fn ready(&self) -> Result<(Leave, Rc<Queues>), TxnError> {
         let mut since = None;
         loop {
             self.check_fenced()?;
@@ -264,10 +264,12 @@ impl Agent {
         Ok((free, all))
     }
 
-    /// Waits until all locks are given back that are on their way; not for ever, where a node does not answer.
+    /// Waits until all locks are given back that are on their way, and nothing is under way that others wait for when regions
+    /// move; not for ever, where a node does not answer. Whoever stops driving this thread does so first.
     pub async fn quiesce(&self) {
         let start = self.worker.now();
-        while self.releasing.get() > 0 && self.worker.now() - start < PATIENCE {
+        let busy = || self.releasing.get() > 0 || self.seat.is_acting();
+        while busy() && self.worker.now() - start < PATIENCE {
             self.worker.yield_now().await;
         }
     }

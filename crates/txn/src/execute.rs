@@ -29,6 +29,9 @@ const MOST_TRIES: u32 = 12;
 const MOST_WAITS: u32 = 3;
 const MOST_WAITS_OF_OLDER: u32 = 100;
 
+/// How often a step is tried again because regions moved, or nodes did not answer.
+const MOST_MOVES: u32 = 5;
+
 /// How often somebody peeks at an object that is torn.
 const MOST_PEEKS: u32 = 100;
 
@@ -117,7 +120,7 @@ impl Txn {
         }
         // Also if nobody waits for it any more.
         self.failed = Some(TxnError::TimedOut("a step that was not waited for"));
-        let done = self.try_steps(step).await.and_then(|()| self.check_leave());
+        let done = self.try_and_follow(step).await;
         self.failed = done.as_ref().err().cloned();
         if done.is_err()
             && let Some(release) = self.take_locks(false)
@@ -128,12 +131,31 @@ impl Txn {
         done
     }
 
-    async fn try_steps(&mut self, step: Step) -> Result<(), TxnError> {
+    /// Whoever has only read so far reads on when regions move: from the same moment, where they are now.
+    async fn try_and_follow(&mut self, step: Step) -> Result<(), TxnError> {
+        let may_follow = self.lock.is_none() && step.locks.is_empty();
+        for tries in 1.. {
+            let done = self.try_steps(&step).await.and_then(|()| self.check_leave());
+            let lost = matches!(
+                done,
+                Err(TxnError::Moved | TxnError::Unreachable(_) | TxnError::Fabric(_))
+            );
+            if !lost || !may_follow || tries == MOST_MOVES {
+                return done;
+            }
+            (self.leave, self.queues) = self.agent.ready().await?;
+            probe!("a reader follows its regions");
+            step.reads.iter().for_each(|at| self.entries[*at].forget());
+        }
+        Ok(())
+    }
+
+    async fn try_steps(&mut self, step: &Step) -> Result<(), TxnError> {
         if step.locks.is_empty() && step.reads.is_empty() && step.peeks.is_empty() {
             return Ok(());
         }
         for tries in 1.. {
-            let tried = self.try_step(&step).await;
+            let tried = self.try_step(step).await;
             let lost = matches!(tried, Err(TxnError::Conflict(Why::Locked | Why::Older)));
             if !lost || !step.is_first || tries > MOST_TRIES {
                 return tried;
@@ -141,7 +163,7 @@ impl Txn {
             // Nothing was seen that would not be seen again: it asks once more, a while later.
             probe!("a transaction asks for locks again");
             let start = self.agent.worker.now();
-            self.start_over(&step).await?;
+            self.start_over(step).await?;
             let cost = (self.agent.worker.now() - start).as_nanos() as u64;
             if let Some((addr, word)) = self.met.take() {
                 self.meet(addr, word).await?;

@@ -86,7 +86,9 @@ impl Watch {
     /// Everybody but a client who is there and was silent for so long.
     pub(crate) fn silent(&self, now: Time, me: u64, patience: Duration) -> Vec<Silent> {
         let seen = self.seen();
-        let others = seen.others.iter().zip(0..);
+        // Who did not look of late knows nothing of others: all may have been kept from the board.
+        let has_looked = now - seen.looked.min(now) < patience / 4;
+        let others = seen.others.iter().zip(0..).filter(|_| has_looked);
         let silent = others.filter(|(other, _)| {
             let is_there = other.client != 0 && other.client != me && !other.being_repaired;
             is_there && now - other.changed.min(now) >= patience
@@ -190,6 +192,7 @@ mod tests {
         drop(repairing);
         assert_eq!(silent(9_600).len(), 1);
         // Somebody who was away for a while does not take everybody for dead.
+        assert_eq!(silent(12_000), [], "it is not known who has come since");
         watch.note(at(100_000), [line(7, 20, 1), line(8, 3, 1)].into_iter(), LEASE);
         assert_eq!(silent(100_500), []);
     }

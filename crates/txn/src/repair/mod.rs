@@ -49,7 +49,7 @@ impl Agent {
     /// Repairs a process at once, as if it had been silent for long.
     pub async fn repair_now(self: &Rc<Self>, client: ClientId) {
         if let Some(dead) = self.session.watch.find(client.0) {
-            repair(Rc::clone(self), dead).await;
+            repair(Rc::clone(self), dead, true).await;
         }
     }
 }
@@ -59,15 +59,21 @@ pub(crate) fn repair_the_dead(agent: &Rc<Agent>) {
     let session = &agent.session;
     let patience = watch::patience(agent.lease());
     for dead in session.watch.silent(agent.worker.now(), session.identity.client, patience) {
-        let repair = repair(Rc::clone(agent), dead);
+        let repair = repair(Rc::clone(agent), dead, false);
         agent.worker.spawn(repair).detach();
     }
 }
 
-async fn repair(agent: Rc<Agent>, dead: Silent) {
+async fn repair(agent: Rc<Agent>, dead: Silent, forced: bool) {
+    let Ok((permit, queues)) = agent.act().await else { return };
+    // That may have taken a while.
+    let (now, patience) = (agent.worker.now(), watch::patience(agent.lease()));
+    let silent = agent.session.watch.silent(now, agent.session.identity.client, patience);
+    if !forced && !silent.contains(&dead) {
+        return;
+    }
     // One thread of a process is enough.
     let Some(_repairing) = agent.session.watch.begin(dead.slot) else { return };
-    let Ok((permit, queues)) = agent.act().await else { return };
     let repair = Repair { agent: &agent, permit, queues, dead };
     match repair.run().await {
         Ok(true) => probe!("a dead session is repaired"),
