@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use common::Etcd;
-use farside::{Blocking, Connection, Database, Error, Table};
+use farside::{Connection, Database, Error, Table};
 use farside_fabric::Worker;
 use farside_pool::{Config, ConfigStore, Region, store};
 
@@ -31,7 +31,7 @@ const CLIENTS: u64 = 2;
 const PACE: Duration = Duration::from_millis(2);
 
 fn lease_ms() -> u64 {
-    std::env::var("FARSIDE_LEASE_MS").ok().and_then(|ms| ms.parse().ok()).unwrap_or(60)
+    std::env::var("FARSIDE_LEASE_MS").ok().and_then(|ms| ms.parse().ok()).unwrap_or(100)
 }
 
 /// A node process, killed when dropped.
@@ -142,10 +142,7 @@ impl Load {
                 (url.to_owned(), Arc::clone(&load.over), Arc::clone(&load.done));
             let (yes, open) = (Arc::clone(&load.acknowledged), Arc::clone(&load.unknown));
             std::thread::spawn(move || {
-                let db = Database::open(&url).unwrap();
-                // It leaves the cores to others while it waits.
-                let worker = Worker::patient(number);
-                let connection = worker.block_on(db.attach(&worker)).unwrap();
+                let connection = connect(&url);
                 connection.block_on(async {
                     let table = connection.table("accounts").await.unwrap();
                     let mut random = number;
@@ -160,7 +157,8 @@ impl Load {
                             Err(other) => panic!("client {number}: {other}"),
                         }
                         done.lock().unwrap().push(Instant::now());
-                        worker.sleep(PACE.saturating_sub(start.elapsed())).await;
+                        let pause = PACE.saturating_sub(start.elapsed());
+                        connection.worker().sleep(pause).await;
                     }
                 });
             })
@@ -209,35 +207,43 @@ async fn transfer(db: &Connection, table: &Table, random: u64) -> Result<(), Err
     .await
 }
 
-fn fill(url: &str) -> Blocking {
-    let db = Database::open(url).unwrap().blocking().unwrap();
-    let table = db.create_table("accounts").unwrap();
-    for some in (0..ACCOUNTS).collect::<Vec<_>>().chunks(50) {
-        db.transact(|tx| {
-            for account in some {
-                tx.add(&table, &account.to_be_bytes(), BEGINNING)?;
-            }
-            Ok::<_, Error>(())
-        })
-        .unwrap();
-    }
-    db
+/// A connection that leaves the cores to others while it waits.
+fn connect(url: &str) -> Connection {
+    let db = Database::open(url).unwrap();
+    let worker = Worker::patient(7);
+    worker.block_on(db.attach(&worker)).unwrap()
+}
+
+fn fill(connection: &Connection) {
+    connection.block_on(async {
+        let table = connection.create_table("accounts").await.unwrap();
+        for some in (0..ACCOUNTS).collect::<Vec<_>>().chunks(50) {
+            let filled = connection.transact(async |tx| {
+                for account in some {
+                    tx.add(&table, &account.to_be_bytes(), BEGINNING).await?;
+                }
+                Ok::<_, Error>(())
+            });
+            filled.await.unwrap();
+        }
+    });
 }
 
 /// Money is neither lost nor made, and everything that was acknowledged is there.
-fn check(db: &Blocking, (acknowledged, unknown): (i64, i64)) {
-    let table = db.table("accounts").unwrap();
-    let (mut money, mut moved) = (0, 0);
-    db.transact(|tx| {
-        (money, moved) = (0, 0);
-        for account in 0..ACCOUNTS + 16 {
-            let value = tx.get(&table, &account.to_be_bytes())?;
-            let value = value.map_or(0, |value| i64::from_le_bytes(value[..].try_into().unwrap()));
-            *(if account < ACCOUNTS { &mut money } else { &mut moved }) += value;
-        }
-        Ok::<_, Error>(())
-    })
-    .unwrap();
+fn check(connection: &Connection, (acknowledged, unknown): (i64, i64)) {
+    let keys: Vec<[u8; 8]> = (0..ACCOUNTS + 16).map(u64::to_be_bytes).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    let values = connection.block_on(async {
+        let table = connection.table("accounts").await.unwrap();
+        let read = connection.transact(async |tx| tx.get_many(&table, &keys).await);
+        read.await.unwrap()
+    });
+    let number = |value: &Option<Vec<u8>>| {
+        value.as_ref().map_or(0, |value| i64::from_le_bytes(value[..].try_into().unwrap()))
+    };
+    let (accounts, counters) = values.split_at(ACCOUNTS as usize);
+    let (money, moved): (i64, i64) =
+        (accounts.iter().map(number).sum(), counters.iter().map(number).sum());
     assert_eq!(money, ACCOUNTS as i64 * BEGINNING);
     assert!((acknowledged..=acknowledged + unknown).contains(&moved), "{moved} of {acknowledged}");
 }
@@ -246,7 +252,8 @@ fn check(db: &Blocking, (acknowledged, unknown): (i64, i64)) {
 fn a_primary_is_killed_under_load_and_another_when_the_copies_are_back() {
     let Some(mut cluster) = Cluster::start("failover", 4) else { return };
     let url = format!("{}?copies=3", cluster.url);
-    let db = fill(&url);
+    let db = connect(&url);
+    fill(&db);
     let load = Load::start(&url);
     std::thread::sleep(Duration::from_secs(2));
     for round in 1..=2 {
