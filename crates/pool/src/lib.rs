@@ -11,7 +11,7 @@
 //!
 //! | room | what is in it |
 //! | --- | --- |
-//! | `config` | who belongs to a pool, and where regions are: a plain value |
+//! | `config`, `placement` | who belongs to a pool, and where regions are: a plain value |
 //! | [`store`] | where configurations are kept |
 //! | `control` | the first part of each node's memory: leases and announcements |
 //! | [`terms`] | what a lease promises, and why |
@@ -33,6 +33,7 @@ mod member;
 mod network;
 mod patience;
 mod petition;
+mod placement;
 pub mod store;
 pub mod terms;
 mod view;

@@ -32,9 +32,6 @@ const MOST_WAITS_OF_OLDER: u32 = 100;
 /// How often a step is tried again because regions moved, or nodes did not answer.
 const MOST_MOVES: u32 = 5;
 
-/// How often somebody peeks at an object that is torn.
-const MOST_PEEKS: u32 = 100;
-
 /// As many as most steps have, in place.
 type Few<T> = SmallVec<[T; 4]>;
 
@@ -478,35 +475,5 @@ impl Txn {
             missing.retain(|_| words.next().expect("one each") != 0 && !stolen);
         }
         Ok(())
-    }
-
-    /// Peeks again at what was torn: somebody was writing.
-    async fn finish_peeks(&mut self, mut torn: Vec<Target>) -> Result<(), TxnError> {
-        let (agent, queues) = (Rc::clone(&self.agent), Rc::clone(&self.queues));
-        for tries in 0..MOST_PEEKS {
-            if torn.is_empty() {
-                return Ok(());
-            }
-            agent.worker.sleep(Duration::from_nanos(200 << tries.min(8))).await;
-            let mut round = agent.worker.round().counted(&agent.tally, EXECUTE);
-            let mut tickets = Vec::with_capacity(torn.len());
-            for target in &torn {
-                let primary = replicas(self.leave.config(), target.addr)?[0];
-                let at = primary.base + target.addr.offset() + TS;
-                let bell = &mut round.to(queues.to(primary.node)?);
-                tickets.push(bell.read(at, target.bytes_from_ts()));
-            }
-            self.trip();
-            let done = round.ring().await?;
-            let mut tickets = tickets.into_iter();
-            torn.retain(|target| {
-                let version = Version::from_words(&done[tickets.next().expect("one each")]);
-                let is_torn = version.is_none();
-                self.peeked.extend(version.map(|version| (target.addr, version)));
-                is_torn
-            });
-        }
-        // Whoever was writing there may be dead: it is repaired some time.
-        Err(TxnError::Conflict(Why::Locked))
     }
 }

@@ -1,5 +1,6 @@
 //! The reader at a snapshot: any replica, the lock first, then the object; older versions through `prev`.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use farside_fabric::{Done, Round, Ticket, Words, probe};
@@ -61,6 +62,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MOST_TORN: u32 = 5000;
 const TORN_AT_ONCE: u32 = 16;
 
+/// How often somebody peeks at an object that is torn.
+const MOST_PEEKS: u32 = 100;
+
 /// No chain of versions is longer.
 const MOST_HOPS: u32 = 1 << 16;
 
@@ -116,6 +120,36 @@ pub(crate) struct Asked {
 }
 
 impl Txn {
+    /// Peeks again at what was torn: somebody was writing.
+    pub(crate) async fn finish_peeks(&mut self, mut torn: Vec<Target>) -> Result<(), TxnError> {
+        let (agent, queues) = (Rc::clone(&self.agent), Rc::clone(&self.queues));
+        for tries in 0..MOST_PEEKS {
+            if torn.is_empty() {
+                return Ok(());
+            }
+            agent.worker.sleep(Duration::from_nanos(200 << tries.min(8))).await;
+            let mut round = agent.worker.round().counted(&agent.tally, EXECUTE);
+            let mut tickets = Vec::with_capacity(torn.len());
+            for target in &torn {
+                let primary = replicas(self.leave.config(), target.addr)?[0];
+                let at = primary.base + target.addr.offset() + TS;
+                let bell = &mut round.to(queues.to(primary.node)?);
+                tickets.push(bell.read(at, target.bytes_from_ts()));
+            }
+            self.trip();
+            let done = round.ring().await?;
+            let mut tickets = tickets.into_iter();
+            torn.retain(|target| {
+                let version = Version::from_words(&done[tickets.next().expect("one each")]);
+                let is_torn = version.is_none();
+                self.peeked.extend(version.map(|version| (target.addr, version)));
+                is_torn
+            });
+        }
+        // Whoever was writing there may be dead: it is repaired some time.
+        Err(TxnError::Conflict(Why::Locked))
+    }
+
     /// Reads on until all are found.
     pub(crate) async fn finish_reads(
         &mut self,
