@@ -116,9 +116,17 @@ impl Links {
         self.fenced.get()
     }
 
-    /// Forgets nodes that are no members any more.
+    /// Forgets nodes that are no members any more, and does not wait for them: what is under way there fails at once.
     pub fn keep(&self, nodes: &[Node]) {
-        self.links.borrow_mut().retain(|id, _| nodes.iter().any(|node| node.id == *id));
+        let is_gone = |id: &u16| nodes.iter().all(|node| node.id != *id);
+        let gone = self.links.borrow_mut().extract_if(.., |id, _| is_gone(id)).collect::<Vec<_>>();
+        for (_, link) in gone {
+            let Some(queue) = link.queue.borrow().clone() else { continue };
+            probe!("a node that was put out is not waited for");
+            let worker = self.worker.clone();
+            // A connection comes to nothing.
+            self.worker.spawn(async move { _ = queue.renewed(&worker).await }).detach();
+        }
     }
 }
 

@@ -18,6 +18,10 @@ impl Config {
         for region in &mut self.regions {
             region.replicas.retain(|replica| replica.node != id);
             region.joining.retain(|replica| replica.node != id);
+            if region.replicas.is_empty() {
+                // There is nothing left to copy.
+                region.joining.clear();
+            }
         }
         self.choose_primaries();
     }

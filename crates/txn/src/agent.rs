@@ -56,6 +56,15 @@ pub struct Agent {
     trap: Cell<Option<Trap>>,
 }
 
+/// Something is under way that is waited for.
+pub(crate) struct Busy(Rc<Agent>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.releasing.set(self.0.releasing.get() - 1);
+    }
+}
+
 /// What a thread's part is made of.
 pub struct Parts {
     /// What it shares with other threads of the process.
@@ -80,6 +89,7 @@ impl Agent {
         let full = || TxnError::Refused("a process has at most 15 threads in a session".into());
         let (vacancy, noted) = session.enter().ok_or_else(full)?;
         let Vacancy { thread, last_tick, rings } = vacancy;
+        let lease = Duration::from_nanos(config.lease_ns);
         let slab_owner = session.slab_owner(thread);
         let bytes = session.limits.ring_bytes;
         let rings = rings
@@ -94,7 +104,7 @@ impl Agent {
             links,
             queues: RefCell::new(Rc::clone(&queues)),
             clock,
-            lease: Duration::from_nanos(config.lease_ns),
+            lease,
             last_tick: Cell::new(last_tick),
             last_age: Cell::new(0),
             past: Cell::new(0),
@@ -109,6 +119,8 @@ impl Agent {
             trap: Cell::new(None),
             session,
         });
+        // Nobody waits for what comes next.
+        drop(permit);
         // From now on what is locked by the name of the place is locked by this session; once, for whatever is locked then
         // must not look older than that.
         let since = agent.session.identity.since.max(agent.upper()).max(1);
@@ -124,8 +136,12 @@ impl Agent {
         worker.spawn(horizon::tend(Rc::downgrade(&agent))).detach();
         worker.spawn(horizon::tidy(Rc::downgrade(&agent))).detach();
         worker.spawn(follow(Rc::downgrade(&agent))).detach();
-        worker.spawn(copy::tend(Rc::downgrade(&agent))).detach();
         Ok(agent)
+    }
+
+    /// Makes copies of regions that have too few, from now on: for a thread that is always driven.
+    pub fn make_copies(self: &Rc<Self>) {
+        self.worker.spawn(copy::tend(Rc::downgrade(self))).detach();
     }
 
     /// Begins a transaction; one that begins again, with the age that it had.
@@ -190,14 +206,7 @@ impl Agent {
 
     /// Nobody waits for nodes that are no members any more, whatever they were asked.
     fn leave_removed(&self) {
-        let (config, queues) = (self.seat.view().config(), self.queues());
-        for (_, queue) in queues.to.iter().filter(|(id, _)| config.node(*id).is_none()) {
-            probe!("a node that was put out is not waited for");
-            let (worker, queue) = (self.worker.clone(), queue.clone());
-            // What is under way fails at once; a connection comes to nothing.
-            self.worker.spawn(async move { _ = queue.renewed(&worker).await }).detach();
-        }
-        self.links.keep(&config.nodes);
+        self.links.keep(&self.seat.view().config().nodes);
     }
 
     /// An error if the process was taken for dead: nothing that it does has any effect.
@@ -242,13 +251,18 @@ impl Agent {
         &self.tally
     }
 
+    /// Something that [`Agent::quiesce`] waits for is under way, until this is dropped.
+    pub(crate) fn busy(self: &Rc<Self>) -> Busy {
+        self.releasing.set(self.releasing.get() + 1);
+        Busy(Rc::clone(self))
+    }
+
     /// Does something beside, which [`Agent::quiesce`] waits for.
     pub fn beside(self: &Rc<Self>, work: impl Future<Output = ()> + 'static) {
-        self.releasing.set(self.releasing.get() + 1);
-        let agent = Rc::clone(self);
+        let busy = self.busy();
         let work = async move {
             work.await;
-            agent.releasing.set(agent.releasing.get() - 1);
+            drop(busy);
         };
         self.worker.spawn(work).detach();
     }

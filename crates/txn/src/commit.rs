@@ -272,6 +272,13 @@ impl Txn {
             }
             agent.worker.sleep(Duration::from_micros(1 << tries.min(10))).await;
             let Ok((permit, queues)) = agent.act().await else { continue };
+            let is_lost = |write: &Write| {
+                let held = self.held(permit.config(), self.entries[write.entry].target.addr);
+                held.is_ok_and(|held| held.is_empty())
+            };
+            if all.writes.iter().all(is_lost) {
+                return Err(TxnError::Pending("all copies are lost".into()));
+            }
             if self.post(all, permit.config(), &queues).await.is_err() {
                 continue;
             }
@@ -293,11 +300,8 @@ impl Txn {
             return Ok(locked.collect());
         }
         let there = |replica: &Replica| config.has(addr.region(), replica);
-        let held: SmallVec<[Replica; 5]> = locked.filter(there).collect();
-        match held.is_empty() {
-            true => Err(TxnError::Refused(format!("{addr} has no copy left"))),
-            false => Ok(held),
-        }
+        // None, where the whole region is lost: the others have not to wait for that.
+        Ok(locked.filter(there).collect())
     }
 
     /// One round.

@@ -85,13 +85,13 @@ pub(crate) async fn look(agent: &Rc<Agent>) -> Result<(), TxnError> {
         let done = round.ring().await?;
         let [request, sessions] = done[head].try_into().expect("two words");
         session.raise_floor(request);
-        session.told.store(true, Ordering::Release);
         if sessions > known {
             // Some came that were not looked at.
             session.sessions.fetch_max(sessions, Ordering::Relaxed);
             continue;
         }
         tell_joining(agent, &queues, permit.config(), &line).await?;
+        session.told.store(true, Ordering::Release);
         let (lines, _) = done[board].as_chunks::<LINE_WORDS>();
         let lines = lines.iter().map(Line::from_words);
         session.watch.note(agent.worker.now(), lines.clone(), agent.lease());

@@ -212,7 +212,11 @@ impl Agent {
                 heap.scrub().await?;
                 self.space.moved.set(false);
             }
-            heap.collect().await?;
+            if let Err(error) = heap.collect().await {
+                // Their hints are gone.
+                self.space.moved.set(true);
+                return Err(error.into());
+            }
             heap.tidy(&passed).await?;
             // What the dead left behind in slabs that were adopted: somebody may still read it.
             let now = self.upper();

@@ -42,6 +42,10 @@ pub enum Trap {
     RecordWithoutN,
     /// A transaction is committed when it has lost one of its locks.
     NotHeldIsCommitted,
+    /// Objects are copied without their locks, and not compared.
+    CopyWithoutLocks,
+    /// A copy counts before anything was copied.
+    CopyOfNothing,
 }
 
 impl Trap {

@@ -238,25 +238,17 @@ impl Heap {
         let Some(place) = self.place_of(addr.region()).map(|place| &self.places[place]) else {
             return Ok(false);
         };
+        // The copies first: everybody decides by the primary, and once that says so the place may be another object's.
+        place.swap(&self.worker, &place.replicas[1..], addr.offset(), (header, FREED)).await?;
+        place.swap(&self.worker, &place.joining, addr.offset(), (header, FREED)).await?;
         let (primary, base) = &place.replicas[0];
         let mut round = self.worker.round();
         let found = round.to(primary).cas(base + addr.offset(), header, FREED);
-        for (backup, base) in &place.replicas[1..] {
-            // A WRITE that is late could hit the next object here; a CAS cannot.
-            round.to(backup).cas(base + addr.offset(), header, FREED);
-        }
         let chunk = addr.offset() / CHUNK_BYTES;
         let table = round.to(primary).read(*base, chunk as usize * 8 + 8);
         let done = round.ring().await?;
         if done[found] != header {
             return Ok(false);
-        }
-        if !place.joining.is_empty() {
-            let mut round = self.worker.round();
-            for (copy, base) in &place.joining {
-                round.to(copy).cas(base + addr.offset(), header, FREED);
-            }
-            round.ring().await?;
         }
         // The hint: lost if the owner changes now, and found by a scrub then.
         let words = &done[table];

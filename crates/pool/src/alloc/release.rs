@@ -54,21 +54,29 @@ impl Heap {
     /// Of these objects of a slab, frees those that are marked so.
     pub(super) async fn take_back(&mut self, index: usize, numbers: &[usize]) -> Result<usize> {
         let Some(slab) = &self.slabs[index] else { return Ok(0) };
-        let (place, class) = (&self.places[slab.region], slab.class);
+        let (region, class) = (slab.region, slab.class);
+        let place = &self.places[region];
         let offsets: Vec<u64> = numbers.iter().map(|number| slab.offset(*number)).collect();
         let headers = place.read_words(&self.worker, &offsets).await?;
         let freed: Vec<usize> =
             (0..numbers.len()).filter(|position| headers[*position] == FREED).collect();
-        for position in &freed {
-            place.write(&self.worker, offsets[*position], &[0]).await?;
-        }
-        let slab = self.slabs[index].as_mut().expect("seen above");
         let was_full = slab.free.count() == 0;
-        freed.iter().for_each(|position| slab.free.give(numbers[*position]));
-        if was_full && !freed.is_empty() {
+        let mut done = Ok(());
+        let mut given = 0;
+        for position in &freed {
+            let place = &self.places[region];
+            done = place.write(&self.worker, offsets[*position], &[0]).await;
+            if done.is_err() {
+                break;
+            }
+            let slab = self.slabs[index].as_mut().expect("seen above");
+            slab.free.give(numbers[*position]);
+            given += 1;
+        }
+        if was_full && given > 0 {
             self.note_room(class, index);
         }
-        Ok(freed.len())
+        done.map(|()| given)
     }
 
     /// Gives back slabs that are empty since a moment that everybody is past, except one of each class;

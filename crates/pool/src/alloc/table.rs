@@ -197,12 +197,33 @@ impl Place {
             let mut round = worker.round();
             for (copy, base) in &self.joining {
                 let all = std::iter::once(head.to_word()).chain(words.iter().copied());
-                for (at, word) in (chunk..).zip(all) {
-                    round.to(copy).cas(base + at * 8, word, 0);
+                for (at, word) in (chunk..).zip(all.zip(head.words())) {
+                    // They may have been told of us where the primary was not.
+                    round.to(copy).cas(base + at * 8, word.0, 0);
+                    round.to(copy).cas(base + at * 8, word.1, 0);
                 }
             }
             round.ring().await?;
         }
+        Ok(())
+    }
+
+    /// Replaces a word at some copies that have the old one.
+    pub(super) async fn swap(
+        &self,
+        worker: &Worker,
+        copies: &[(Queue, u64)],
+        offset: u64,
+        (old, new): (u64, u64),
+    ) -> Result<()> {
+        if copies.is_empty() {
+            return Ok(());
+        }
+        let mut round = worker.round();
+        for (copy, base) in copies {
+            round.to(copy).cas(base + offset, old, new);
+        }
+        round.ring().await?;
         Ok(())
     }
 
@@ -234,7 +255,8 @@ impl Place {
         let table = self.read_table(worker).await?;
         let (mut slabs, mut leftovers) = (0, 0);
         for (chunk, entry, whole) in owned(&table) {
-            if !is_dead(entry.owner) {
+            let is_left = entry.owner == NOBODY && !whole;
+            if !is_dead(entry.owner) && !is_left {
                 continue;
             }
             let heir = whole.then_some(Entry { owner: NOBODY, ..entry });

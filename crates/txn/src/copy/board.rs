@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use farside_pool::alloc::{SYSTEM_BYTES, SYSTEM_OFFSET};
 
+use super::unguarded::Pair;
 use super::{Acting, Copy};
 use crate::TxnError;
 use crate::object::Target;
 use crate::queues::replicas;
-use crate::system::{self, CLIENT, FORMAT, REQUEST, SESSIONS, SINCE};
+use crate::system::{self, CLIENT, FORMAT, OLDEST, REQUEST, SESSIONS, SINCE};
 
 /// How often lines are looked at until their owners have written them.
 const PAUSE: Duration = Duration::from_micros(200);
@@ -29,7 +30,7 @@ impl Copy<'_> {
         let clients: Vec<u64> = lines().map(|line| line + CLIENT).collect();
         differed += self.copy_words(&acting, &clients, gone).await?;
         drop(acting);
-        self.wait_for_sessions(&clients).await?;
+        self.wait_for_sessions(sessions).await?;
         let root = system::catalog_root();
         let room = SYSTEM_OFFSET + SYSTEM_BYTES - root.offset() - Target::bytes(0);
         let root = Target { addr: root, room: room as u32 / 8 };
@@ -45,12 +46,18 @@ impl Copy<'_> {
     }
 
     /// Whoever is there has written its line, or is taken for dead.
-    async fn wait_for_sessions(&self, clients: &[u64]) -> Result<(), TxnError> {
+    async fn wait_for_sessions(&self, sessions: u64) -> Result<(), TxnError> {
+        let lines = || (0..sessions as u16).map(system::line);
+        let words: Vec<u64> = lines().flat_map(|line| [line + CLIENT, line + OLDEST]).collect();
         let start = self.agent.worker.now();
         loop {
             let acting = self.act().await?;
-            let pairs = self.read_pairs(&acting, clients).await?;
-            if pairs.iter().all(|pair| pair.here == pair.there) {
+            let pairs = self.read_pairs(&acting, &words).await?;
+            let (lines, _) = pairs.as_chunks::<2>();
+            let is_told = |[client, oldest]: &[Pair; 2]| {
+                client.here == client.there && (client.here == 0 || oldest.there != 0)
+            };
+            if lines.iter().all(is_told) {
                 return Ok(());
             }
             drop(acting);

@@ -29,8 +29,7 @@ pub(super) fn is_body(header: u64) -> bool {
 /// What the first word of such a place is to be at a copy; `None`: as it is.
 pub(super) fn first_word(here: u64, there: u64) -> Option<u64> {
     match Raw::from_word(here) {
-        // Whoever writes a record outside of a ring writes it there, too, if it has that to write.
-        Raw::Spilled(_) => None,
+        // Whoever writes a record outside of a ring writes it there, too, perhaps first.
         _ if here == 0 && matches!(Raw::from_word(there), Raw::Spilled(_)) => None,
         // With its body.
         _ if is_body(here) => None,

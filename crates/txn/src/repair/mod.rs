@@ -76,8 +76,12 @@ async fn repair(agent: Rc<Agent>, dead: Silent, forced: bool) {
     let Some(_repairing) = agent.session.watch.begin(dead.slot) else { return };
     let repair = Repair { agent: &agent, permit, queues, dead };
     match repair.run().await {
-        Ok(true) => probe!("a dead session is repaired"),
-        Ok(false) => probe!("somebody else repairs a dead session"),
+        Ok(Some(erased)) => {
+            probe!("a dead session is repaired");
+            drop(repair);
+            free(&agent, &erased).await;
+        }
+        Ok(None) => probe!("somebody else repairs a dead session"),
         Err(_) => {
             probe!("a repair ends with an error, and is tried again");
             repair.give_up().await;
@@ -125,10 +129,10 @@ impl Repair<'_> {
         self.permit.config()
     }
 
-    /// Whether it was repaired by us.
-    async fn run(&self) -> Result<bool, TxnError> {
+    /// What the dead had deleted, if it was repaired by us.
+    async fn run(&self) -> Result<Option<Vec<Addr>>, TxnError> {
         if !self.agent.has(Trap::RacingRepairers) && !self.claim().await? {
-            return Ok(false);
+            return Ok(None);
         }
         if !self.agent.has(Trap::NoFence) {
             self.fence(self.dead.client).await?;
@@ -138,8 +142,8 @@ impl Repair<'_> {
         self.resolve(&remains).await?;
         self.clear(&halves).await?;
         self.finish().await?;
-        self.free(&remains).await;
-        Ok(true)
+        let committed = remains.iter().filter(|remains| remains.is_committed());
+        Ok(Some(committed.flat_map(|remains| remains.erased()).collect()))
     }
 
     /// Somebody else may try, who reaches all nodes perhaps; but not before nothing of ours is on its way any more.
@@ -166,6 +170,10 @@ impl Repair<'_> {
         let me = agent.session.identity.client;
         let word = self.word(REPAIRER)?;
         if let Some(holder) = word.take(0, me).await? {
+            // Who waits for a connection keeps nobody from a change.
+            if self.queues.is_broken() {
+                return Ok(false);
+            }
             let patience = watch::patience(agent.lease());
             // It may have come just now.
             horizon::look(agent).await?;
@@ -289,15 +297,14 @@ impl Repair<'_> {
         agent.session.watch.is_repaired(self.dead.slot, since);
         self.word(REPAIRER)?.give_up(agent.session.identity.client).await
     }
+}
 
-    /// What was deleted is freed: nobody else will.
-    async fn free(&self, remains: &[Remains]) {
-        let committed = remains.iter().filter(|remains| remains.is_committed());
-        for addr in committed.flat_map(|remains| remains.erased()) {
-            if self.agent.free(addr, IN_USE).await.is_err() {
-                probe!("something is freed later");
-                self.agent.free_after(0, addr, Raw::Other);
-            }
+/// What was deleted is freed: nobody else will.
+async fn free(agent: &Rc<Agent>, erased: &[Addr]) {
+    for addr in erased {
+        if agent.free(*addr, IN_USE).await.is_err() {
+            probe!("something is freed later");
+            agent.free_after(0, *addr, Raw::Other);
         }
     }
 }

@@ -124,10 +124,9 @@ impl Repair<'_> {
 }
 
 /// Whether a place was about to be used, by its first words on replicas that are whole: all have that of a ring or of a
-/// large body before it is used. A record may be missing where a copy was made later.
+/// large body before it is used, and that of a record when its transaction commits.
 fn is_half(headers: &[u64]) -> bool {
-    let spilled = matches!(Raw::from_word(headers[0]), Raw::Spilled(_));
-    headers[0] == 0 || !spilled && headers.iter().any(|header| *header != headers[0])
+    headers[0] == 0 || headers.iter().any(|header| *header != headers[0])
 }
 
 /// The records in some places of a region, on all its replicas.

@@ -130,28 +130,34 @@ impl SimTables {
 
     /// A thread of a machine of its own, whose clock is off.
     pub fn add_machine(&self, number: u64) -> (ProcessId, Worker) {
+        self.new_machine(number).unwrap_or_else(|error| panic!("a machine cannot join: {error}"))
+    }
+
+    /// The same, or why it cannot be.
+    pub fn new_machine(&self, number: u64) -> Result<(ProcessId, Worker), Failure> {
         loop {
-            if let Some(machine) = self.try_machine(number) {
-                return machine;
+            if let Some(machine) = self.try_machine(number)? {
+                return Ok(machine);
             }
         }
     }
 
     /// `None` if it was put out before it could begin.
-    fn try_machine(&self, number: u64) -> Option<(ProcessId, Worker)> {
+    fn try_machine(&self, number: u64) -> Result<Option<(ProcessId, Worker)>, Failure> {
         let process = self.0.sim.add_process();
         // Some are ahead, some are not; and they drift apart a little.
         let offset_ns = number * 7919 % self.0.clock_offset_ns;
         let drift_ppb = (number * 613 % 200) as i64 - 100;
         self.0.sim.set_clock(process, ClockModel { offset_ns, drift_ppb });
         let worker = self.0.sim.add_thread(process);
-        let joined = self
-            .new_session(process, &worker)
-            .and_then(|member| self.join(process, &worker, &member));
+        let joined = match self.new_session(process, &worker)? {
+            Some(member) => self.join(process, &worker, &member)?,
+            None => None,
+        };
         if joined.is_none() {
             self.0.sim.kill(process);
         }
-        joined.map(|()| (process, worker))
+        Ok(joined.map(|()| (process, worker)))
     }
 
     /// A thread of a machine, by its number: those of one machine share a process.
@@ -160,14 +166,14 @@ impl SimTables {
         let process = known.as_ref().map_or_else(|| self.0.sim.add_process(), |known| known.0);
         let worker = self.0.sim.add_thread(process);
         let member = known.map(|(_, member)| member);
-        let member =
-            member.or_else(|| self.new_session(process, &worker)).expect("nobody is put out");
+        let member = member.or_else(|| self.new_session(process, &worker).ok().flatten());
+        let member = member.expect("nobody is put out");
         self.0.machines.borrow_mut().insert(machine, (process, member.clone()));
-        self.join(process, &worker, &member).expect("nobody is put out");
+        self.join(process, &worker, &member).ok().flatten().expect("nobody is put out");
         worker
     }
 
-    fn new_session(&self, process: ProcessId, worker: &Worker) -> Option<Member> {
+    fn new_session(&self, process: ProcessId, worker: &Worker) -> Result<Option<Member>, Failure> {
         let Inner { sim, pool, ring_bytes, .. } = &*self.0;
         let view = match pool {
             Pool::Fixed(config) => View::alone(config.clone()),
@@ -177,7 +183,9 @@ impl SimTables {
         let identity = worker.block_on(persist(worker, async || {
             Identity::claim(worker, &self.links(process, worker), &view.seat(), client).await
         }))?;
-        Some(Member { session: Session::new(identity, Limits { ring_bytes: *ring_bytes }), view })
+        let Some(identity) = identity else { return Ok(None) };
+        let session = Session::new(identity, Limits { ring_bytes: *ring_bytes });
+        Ok(Some(Member { session, view }))
     }
 
     fn links(&self, process: ProcessId, worker: &Worker) -> Links {
@@ -191,7 +199,12 @@ impl SimTables {
         Rc::new(SimConnect { sim: Rc::downgrade(&self.0.sim), process })
     }
 
-    fn join(&self, process: ProcessId, worker: &Worker, member: &Member) -> Option<()> {
+    fn join(
+        &self,
+        process: ProcessId,
+        worker: &Worker,
+        member: &Member,
+    ) -> Result<Option<()>, Failure> {
         let Inner { threads, trap, .. } = &*self.0;
         let uncertainty = Duration::from_nanos(self.0.clock_offset_ns * 6 / 5);
         let parts = || Parts {
@@ -202,11 +215,13 @@ impl SimTables {
         };
         let agent =
             worker.block_on(persist(worker, async || Agent::join(worker, parts()).await))?;
+        let Some(agent) = agent else { return Ok(None) };
         agent.set_trap(*trap);
+        agent.make_copies();
         let client = Client::new(agent);
         self.0.tables.warm(&client);
         threads.borrow_mut().push((worker.clone(), client));
-        Some(())
+        Ok(Some(()))
     }
 
     /// The nodes that are up, where they may die.
@@ -272,16 +287,19 @@ impl SimTables {
 }
 
 /// Tries again after errors: some verbs fail. `None` if this process was put out.
-async fn persist<T>(worker: &Worker, act: impl AsyncFn() -> Result<T, TxnError>) -> Option<T> {
+async fn persist<T>(
+    worker: &Worker,
+    act: impl AsyncFn() -> Result<T, TxnError>,
+) -> Result<Option<T>, Failure> {
     for _ in 0..1000 {
         match act().await {
-            Ok(done) => return Some(done),
-            Err(TxnError::Fabric(FabricError::Fenced(_))) => return None,
+            Ok(done) => return Ok(Some(done)),
+            Err(TxnError::Fabric(FabricError::Fenced(_))) => return Ok(None),
             Err(error) if error.is_passing() => worker.sleep(Duration::from_micros(10)).await,
-            Err(other) => panic!("a machine cannot join: {other}"),
+            Err(other) => return Err(Failure::Broken(other.to_string())),
         }
     }
-    panic!("the nodes are not up")
+    Err(Failure::Broken("the nodes are not up".into()))
 }
 
 impl Engine for SimTables {

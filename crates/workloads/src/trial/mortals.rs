@@ -89,7 +89,7 @@ pub(super) fn simulate<W: Workload + Send + 'static>(
 ) -> Result<(Tally, Result<(), String>), Failure> {
     let engine = engine.with_lease(LEASE);
     // One machine lives on, and loads the tables.
-    let clock = engine.add_machine(0).1;
+    let clock = engine.new_machine(0)?.1;
     clock.block_on(async {
         engine.create(&clock, &workload.tables()).await?;
         workload.setup(&engine, &clock).await
@@ -117,7 +117,7 @@ pub(super) fn simulate<W: Workload + Send + 'static>(
         machines.crashes.at.sort_unstable();
     }
     for _ in 0..plan.threads {
-        machines.add();
+        machines.add()?;
     }
     while machines.look()? {
         clock.block_on(clock.sleep(LOOK));
@@ -137,7 +137,7 @@ pub(super) fn simulate<W: Workload + Send + 'static>(
     let tally = Tally::merged(tallies).ok_or_else(|| Failure::Broken("no threads".into()))?;
     sim.calm();
     // Whoever looks at the tables in the end was not taken for dead.
-    let (_, last) = engine.add_machine(0);
+    let (_, last) = engine.new_machine(0)?;
     let mut invariants = last.block_on(workload.check(&mut engine.session(&last)));
     if nodes_die {
         invariants = invariants.and(last.block_on(engine.check_copies(&last, SETTLING)));
@@ -146,9 +146,9 @@ pub(super) fn simulate<W: Workload + Send + 'static>(
 }
 
 impl<W: Workload + Send + 'static> Machines<'_, W> {
-    fn add(&mut self) {
+    fn add(&mut self) -> Result<(), Failure> {
         self.born += 1;
-        let (process, worker) = self.engine.add_machine(self.born as u64);
+        let (process, worker) = self.engine.new_machine(self.born as u64)?;
         let Machines { engine, workload, plan, control, sink, .. } = *self;
         let team = Team { engine, workload, plan, control, sink: Some(sink) };
         let running = team.start(&worker, self.born);
@@ -162,6 +162,7 @@ impl<W: Workload + Send + 'static> Machines<'_, W> {
             _ => self.sim.expose(process, true),
         }
         self.running.push((process, running));
+        Ok(())
     }
 
     /// Now and then somebody does nothing for long, and is taken for dead; and then it goes on.
@@ -235,7 +236,7 @@ impl<W: Workload + Send + 'static> Machines<'_, W> {
                 self.tallies.push(running.finished()?);
             }
             if !self.control.is_over() {
-                self.add();
+                self.add()?;
             }
         }
         Ok(!self.running.is_empty())
