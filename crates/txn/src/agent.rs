@@ -2,14 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use farside_fabric::{ClientId, FabricError, Tally, Worker, probe};
+use farside_fabric::{ClientId, FabricError, Tally, Worker};
 use farside_pool::alloc::Heap;
-use farside_pool::{Config, Leave, Links, Permit, RegionId, Seat};
+use farside_pool::{Config, Links, Permit, RegionId, Seat};
 
 use crate::clock::Clock;
 use crate::noted::InUse;
@@ -17,9 +17,8 @@ use crate::queues::Queues;
 use crate::ring::Ring;
 use crate::session::{IDLE, Noted, Session, Vacancy};
 use crate::space::Space;
-use crate::system::{self, FORMAT, THIS_FORMAT};
 use crate::words::Lock;
-use crate::{Trap, Txn, TxnError, copy, horizon};
+use crate::{Trap, Txn, TxnError, copy, horizon, reach};
 
 /// How long to wait for locks that are given back.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,11 +31,11 @@ pub struct Agent {
     thread: u16,
     /// Its name in lock words.
     pub(crate) owner: u16,
-    links: Links,
-    queues: RefCell<Rc<Queues>>,
+    pub(crate) links: Links,
+    pub(crate) queues: RefCell<Rc<Queues>>,
     clock: Box<dyn Clock>,
     /// The pool's, which never changes.
-    lease: Duration,
+    pub(crate) lease: Duration,
     last_tick: Cell<u64>,
     last_age: Cell<u64>,
     /// The earliest that it could be when somebody last looked at the clock.
@@ -82,9 +81,9 @@ impl Agent {
     pub async fn join(worker: &Worker, parts: Parts) -> Result<Rc<Self>, TxnError> {
         let Parts { session, seat, links, clock } = parts;
         let client = session.identity.client;
-        let (permit, queues) = approach(worker, &links, &seat, client).await?;
+        let (permit, queues) = reach::approach(worker, &links, &seat, client).await?;
         let (config, queues) = (permit.config(), Rc::new(queues));
-        prepare(worker, &queues, config).await?;
+        reach::prepare(worker, &queues, config).await?;
         let places: Vec<_> = config.regions.iter().filter_map(|r| queues.place(r)).collect();
         let full = || TxnError::Refused("a process has at most 15 threads in a session".into());
         let (vacancy, noted) = session.enter().ok_or_else(full)?;
@@ -135,7 +134,7 @@ impl Agent {
         }
         worker.spawn(horizon::tend(Rc::downgrade(&agent))).detach();
         worker.spawn(horizon::tidy(Rc::downgrade(&agent))).detach();
-        worker.spawn(follow(Rc::downgrade(&agent))).detach();
+        worker.spawn(reach::follow(Rc::downgrade(&agent))).detach();
         Ok(agent)
     }
 
@@ -149,64 +148,6 @@ impl Agent {
         let (leave, queues) = self.ready().await?;
         let age = age.unwrap_or_else(|| self.next_age());
         Ok(Txn::new(Rc::clone(self), leave, queues, age))
-    }
-
-    /// Waits until this may act and all nodes answer: one that does not is put out, or comes back. Not for ever: most
-    /// regions are elsewhere.
-    pub(crate) async fn ready(&self) -> Result<(Leave, Rc<Queues>), TxnError> {
-        let mut since = None;
-        loop {
-            self.check_fenced()?;
-            let now = self.worker.now();
-            let leave = self.seat.leave(now);
-            let late = now - *since.get_or_insert(now) > 4 * self.lease;
-            match leave {
-                Some(leave) => {
-                    let queues = self.reach(leave.config()).await;
-                    if late || !queues.is_broken() {
-                        self.check_fenced()?;
-                        return Ok((leave, queues));
-                    }
-                }
-                None if late => return Err(TxnError::NotNow),
-                None => {}
-            }
-            probe!("a transaction waits until all nodes answer");
-            self.worker.sleep(self.lease / 64).await;
-        }
-    }
-
-    /// Queues to all nodes of a configuration, connected anew where they were broken.
-    pub(crate) async fn reach(&self, config: &Config) -> Rc<Queues> {
-        let known = self.queues();
-        if known.epoch == config.epoch && !known.is_broken() {
-            return known;
-        }
-        let queues = Rc::new(connect(&self.links, config).await);
-        if self.links.is_fenced() {
-            self.session.fenced.store(true, Ordering::Release);
-        }
-        if queues.epoch >= self.queues.borrow().epoch {
-            *self.queues.borrow_mut() = Rc::clone(&queues);
-        }
-        queues
-    }
-
-    /// Leave to do what must be done before the next configuration counts, and queues to all nodes. Whoever waits for a
-    /// connection keeps nobody from a change.
-    pub(crate) async fn act(&self) -> Result<(Permit, Rc<Queues>), TxnError> {
-        let config = self.seat.view().config();
-        let queues = self.reach(&config).await;
-        let permit = self.permit()?;
-        match permit.config().epoch == config.epoch {
-            true => Ok((permit, queues)),
-            false => Err(TxnError::NotNow),
-        }
-    }
-
-    /// Nobody waits for nodes that are no members any more, whatever they were asked.
-    fn leave_removed(&self) {
-        self.links.keep(&self.seat.view().config().nodes);
     }
 
     /// An error if the process was taken for dead: nothing that it does has any effect.
@@ -406,82 +347,6 @@ impl Agent {
         ring.forget(reusable);
         Ok(act(ring))
     }
-}
-
-/// Leave to act, and queues to all nodes, for one who comes or goes. Waits a while for a configuration that counts.
-pub(crate) async fn approach(
-    worker: &Worker,
-    links: &Links,
-    seat: &Seat,
-    client: u64,
-) -> Result<(Permit, Queues), TxnError> {
-    let start = worker.now();
-    loop {
-        let config = seat.view().config();
-        let lease = Duration::from_nanos(config.lease_ns);
-        let queues = connect(links, &config).await;
-        let permit = seat.permit(worker.now());
-        if let Some(permit) = permit.filter(|permit| permit.config().epoch == config.epoch) {
-            return Ok((permit, queues));
-        }
-        if seat.view().is_put_out() {
-            return Err(TxnError::Fabric(FabricError::Fenced(ClientId(client))));
-        }
-        if worker.now() - start > 4 * lease {
-            return Err(TxnError::NotNow);
-        }
-        worker.sleep(lease / 64).await;
-    }
-}
-
-/// Takes notice of new configurations, as long as the thread's agent exists.
-async fn follow(agent: Weak<Agent>) {
-    let mut known = 0;
-    while let Some(agent) = agent.upgrade() {
-        let epoch = agent.seat.view().epoch();
-        if std::mem::replace(&mut known, epoch) != epoch {
-            agent.leave_removed();
-        }
-        let (worker, pause) = (agent.worker.clone(), agent.lease / 32);
-        drop(agent);
-        worker.sleep(pause).await;
-    }
-}
-
-/// A queue to every node of a configuration.
-pub(crate) async fn connect(links: &Links, config: &Config) -> Queues {
-    let mut to = Vec::with_capacity(config.nodes.len());
-    for node in &config.nodes {
-        // Who cannot be reached is left out: whoever needs it hears of that.
-        to.extend(links.to(node).await.map(|queue| (node.id, queue)));
-    }
-    Queues { epoch: config.epoch, incomplete: to.len() < config.nodes.len(), to }
-}
-
-/// Makes an empty pool ours, and refuses one that is of another format.
-pub(crate) async fn prepare(
-    worker: &Worker,
-    queues: &Queues,
-    config: &Config,
-) -> Result<(), TxnError> {
-    let first = config.region(system::REGION).filter(|region| !region.replicas.is_empty());
-    let first = first.ok_or_else(|| TxnError::Refused("the pool has no region".into()))?;
-    let away = TxnError::Unreachable(first.replicas[0].node);
-    let first = queues.place(first).ok_or(away)?;
-    if !first.reserve_system(worker).await? {
-        return Err(TxnError::Refused("the pool is used by something else".into()));
-    }
-    for replica in crate::queues::replicas(config, system::catalog_root())? {
-        let mut round = worker.round();
-        let found = round.to(queues.to(replica.node)?).cas(replica.base + FORMAT, 0, THIS_FORMAT);
-        let found = round.ring().await?[found];
-        if found != 0 && found != THIS_FORMAT {
-            return Err(TxnError::Refused(format!(
-                "the pool has another format ({found:#x}, expected {THIS_FORMAT:#x})"
-            )));
-        }
-    }
-    Ok(())
 }
 
 impl Drop for Agent {

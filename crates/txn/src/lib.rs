@@ -18,7 +18,7 @@
 //! | `watch`, `repair` | who lives, and what the dead leave behind |
 //! | `copy` | copies of regions, made while transactions go on |
 //! | [`Session`], `place` | what the threads of a process share |
-//! | [`Agent`] | a thread of a session, with its queues |
+//! | [`Agent`], `reach` | a thread of a session, and how it reaches the nodes |
 //! | [`Txn`] | a transaction; `execute`, `reader`, `commit` and `release` are its phases |
 //!
 //! | round trips | |
@@ -40,6 +40,7 @@ mod noted;
 pub mod object;
 mod place;
 mod queues;
+mod reach;
 mod reader;
 pub mod record;
 mod release;

@@ -11,7 +11,7 @@ use crate::queues::{Queues, replicas, waves};
 use crate::session::{Identity, Limbo, Session, is_slab_owner};
 use crate::space::is_joined;
 use crate::system::{self, BOARD, CLIENT, LINE_WORDS, Line, OLDEST, PLACES};
-use crate::{TxnError, agent};
+use crate::{TxnError, reach};
 
 /// A word of the system chunk that is decided at the primary, and then told to the copies. One who has told all of them
 /// while the configuration lasts has it, whichever of the nodes fails next.
@@ -94,9 +94,9 @@ impl Identity {
         seat: &Seat,
         client: u64,
     ) -> Result<Self, TxnError> {
-        let (permit, queues) = agent::approach(worker, links, seat, client).await?;
+        let (permit, queues) = reach::approach(worker, links, seat, client).await?;
         let config = permit.config();
-        agent::prepare(worker, &queues, config).await?;
+        reach::prepare(worker, &queues, config).await?;
         let Replica { node, base } = replicas(config, system::catalog_root())?[0];
         let mut round = worker.round();
         let board = round.to(queues.to(node)?).read(base + BOARD, PLACES * LINE_WORDS * 8);
@@ -130,7 +130,7 @@ impl Session {
         if self.is_unclean() {
             return Ok(());
         }
-        let (permit, queues) = agent::approach(worker, links, seat, self.identity.client).await?;
+        let (permit, queues) = reach::approach(worker, links, seat, self.identity.client).await?;
         let config = permit.config();
         let horizon = self.horizon.load(Ordering::Acquire);
         let limbo = std::mem::take(&mut *self.limbo());
