@@ -112,6 +112,7 @@ impl Txn {
             return Ok(());
         }
         let agent = &self.agent;
+        self.blobs_posted.set(true);
         // First where copies are whole, and then where they are in the making.
         for wave in 0..2 {
             let mut round = agent.worker.round().counted(&agent.tally, BLOB);

@@ -13,6 +13,7 @@ use crate::agent::Agent;
 use crate::object::{IN_USE, LOCK, Raw};
 use crate::queues::{Queues, written};
 use crate::ring::Released;
+use crate::space::is_joined;
 use crate::turns::Turn;
 use crate::txn::{Doomed, Txn};
 use crate::words::Lock;
@@ -185,7 +186,11 @@ impl Release {
             self.agent.free_after(time, addr, raw);
         }
         for addr in self.blobs.drain(..) {
-            self.agent.free_after(0, addr, Raw::Other);
+            // Where a copy is in the making nothing is freed.
+            let joined = is_joined(&self.agent.config(), addr);
+            if joined || self.agent.free(addr, IN_USE).await.is_err() {
+                self.agent.free_after(0, addr, Raw::Other);
+            }
         }
         for addr in std::mem::take(&mut self.doomed) {
             if self.agent.free(addr, IN_USE).await.is_err() {

@@ -112,6 +112,8 @@ pub struct Txn {
     /// What was only peeked at.
     pub(crate) peeked: Vec<(Addr, Version)>,
     pub(crate) blobs: Vec<NewBlob>,
+    /// They were posted, and may be in far memory.
+    pub(crate) blobs_posted: Cell<bool>,
     /// Places for records outside of the ring.
     pub(crate) spilled: Vec<Addr>,
     /// Why it cannot go on.
@@ -151,6 +153,7 @@ impl Txn {
             index: None,
             peeked: Vec::new(),
             blobs: Vec::new(),
+            blobs_posted: Cell::new(false),
             spilled: Vec::new(),
             failed: None,
             met: None,
@@ -351,7 +354,11 @@ impl Txn {
         }
         release.turns = turns;
         if !committed {
-            release.blobs.extend(self.blobs.drain(..).map(|blob| blob.addr));
+            let blobs = self.blobs.drain(..).map(|blob| blob.addr);
+            match self.blobs_posted.get() {
+                true => release.blobs.extend(blobs),
+                false => release.unused.extend(blobs),
+            }
             release.unused.append(&mut self.spilled);
         }
         if release.is_needed() {
