@@ -16,7 +16,7 @@ fn trial(seed: u64, trap: Option<Trap>) -> Trial {
 }
 
 /// What can come of it: all of it happens.
-const BRANCHES: [&str; 17] = [
+const BRANCHES: [&str; 16] = [
     "a copy ends with an error, and is begun again",
     "a copy is taken over from one who died",
     "a copy of a region is begun",
@@ -27,7 +27,6 @@ const BRANCHES: [&str; 17] = [
     "a node stops for a while under transactions",
     "a node that was put out is not waited for",
     "a release is posted again",
-    "a slab that was claimed with an error is known again",
     "a transaction of a dead session is aborted",
     "a transaction of a dead session is committed",
     "a transaction waits until all nodes answer",
