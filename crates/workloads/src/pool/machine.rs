@@ -158,10 +158,29 @@ impl Shared {
                 if worker.random_below(32) == 0 {
                     claim(&worker, &links, seat, means.client.0).await;
                 }
-                copy_tables(&worker, &links, seat).await;
             }
         };
         process.worker.spawn(writing).detach();
+        self.start_copier(process);
+    }
+
+    /// A task that makes copies, beside the others.
+    fn start_copier(self: &Rc<Self>, process: &Process) {
+        let (worker, view) = (process.worker.clone(), Rc::clone(&process.view));
+        let means = self.means(process.id, process.client, &worker);
+        let copying = async move {
+            let links = Links::new(&worker, &means.connect);
+            let mut seat = None;
+            loop {
+                worker.sleep(LEASE / 4).await;
+                let known = view.take();
+                view.set(known.clone());
+                let Some(view) = known else { continue };
+                let seat = seat.get_or_insert_with(|| view.seat());
+                copy_tables(&worker, &links, seat).await;
+            }
+        };
+        process.worker.spawn(copying).detach();
     }
 
     /// By the rules: with a lease, and by a configuration that counts.
