@@ -61,7 +61,6 @@ fn what_went_wrong_once_is_well() {
 /// What can happen in the protocol.
 const BRANCHES: &[&str] = &[
     "a change was too late",
-    "a chunk of an unfinished claim is freed",
     "a change with unknown outcome was made",
     "a change without an answer",
     "a manager finds another in its office",
