@@ -295,8 +295,7 @@ impl Passing {
     pub(crate) fn of(error: &Error) -> Option<Self> {
         match error {
             Error::Conflict(_) => Some(Passing::Conflict),
-            Error::NodeLost(_) | Error::TimedOut(_) => Some(Passing::Node),
-            _ => None,
+            error => error.is_passing().then_some(Passing::Node),
         }
     }
 }

@@ -86,7 +86,7 @@ async fn need_regions(
     let bytes = crate::opening::region_bytes(room / u64::from(REGIONS))?;
     for number in 0..REGIONS {
         let petition = Petition::Region { number, bytes, copies };
-        let asked = store.petition(&format!("region-{number}"), &petition.encode()).await;
+        let asked = store.petition(&petition.key(), &petition.encode()).await;
         asked.map_err(|error| Error::NodeLost(error.to_string()))?;
         let made = || view.config().regions.len() > usize::from(number);
         wait(worker, made, "the regions of the pool").await?;

@@ -259,21 +259,25 @@ impl Config {
     }
 }
 
+/// A node that is no member yet.
+#[cfg(test)]
+pub(crate) fn newcomer(address: &str, incarnation: u64) -> Newcomer {
+    Newcomer { address: address.into(), incarnation, bytes: 1 << 30 }
+}
+
+/// A configuration to begin with.
+#[cfg(test)]
+pub(crate) fn three_nodes() -> Config {
+    let mut config = Config::first(ClientId(9), std::time::Duration::from_millis(10));
+    for number in 0..3 {
+        config.add_node(&newcomer(&format!("host{number}:1"), number));
+    }
+    config
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn newcomer(address: &str, incarnation: u64) -> Newcomer {
-        Newcomer { address: address.into(), incarnation, bytes: 1 << 30 }
-    }
-
-    fn three_nodes() -> Config {
-        let mut config = Config::first(ClientId(9), std::time::Duration::from_millis(10));
-        for number in 0..3 {
-            config.add_node(&newcomer(&format!("host{number}:1"), number));
-        }
-        config
-    }
 
     #[test]
     fn what_is_stored_is_read_and_damage_is_told() {

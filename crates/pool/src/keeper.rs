@@ -127,7 +127,6 @@ impl Keeper {
 
     /// Asks to be a member, at `address`, until this life of the node is one; returns when it is over.
     async fn ask(&self, store: &dyn ConfigStore, address: &str) {
-        let key = format!("node-{:016x}", self.incarnation);
         let petition = Petition::Join(self.newcomer(address));
         let (mut known, mut member) = (0, false);
         loop {
@@ -139,7 +138,7 @@ impl Keeper {
                     (known, member) = (stored.revision, self.is_member(&config));
                 }
                 if !member {
-                    let _ = store.petition(&key, &petition.encode()).await;
+                    let _ = store.petition(&petition.key(), &petition.encode()).await;
                 }
             }
             self.worker.sleep(4 * self.terms.lease).await;

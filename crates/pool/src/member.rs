@@ -95,7 +95,6 @@ impl Member {
     /// Joins a pool. Waits until the manager has taken this process in; if there is no manager left,
     /// this one takes over.
     pub async fn join(means: Means) -> Result<Self, StoreError> {
-        let key = format!("session-{:016x}", means.client.0);
         let mut asked_at: Option<(Time, u64)> = None;
         loop {
             let worker = &means.worker;
@@ -130,7 +129,7 @@ impl Member {
                 }
                 _ => {
                     let petition = Petition::Session { client: means.client.0 };
-                    let asked = means.store.petition(&key, &petition.encode()).await;
+                    let asked = means.store.petition(&petition.key(), &petition.encode()).await;
                     asked_at = asked.is_ok().then_some((now, newest.epoch));
                 }
             }

@@ -168,22 +168,8 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use farside_fabric::ClientId;
-
     use super::*;
-    use crate::petition::Newcomer;
-
-    fn newcomer(address: &str, incarnation: u64) -> Newcomer {
-        Newcomer { address: address.into(), incarnation, bytes: 1 << 30 }
-    }
-
-    fn three_nodes() -> Config {
-        let mut config = Config::first(ClientId(9), std::time::Duration::from_millis(10));
-        for number in 0..3 {
-            config.add_node(&newcomer(&format!("host{number}:1"), number));
-        }
-        config
-    }
+    use crate::config::three_nodes;
 
     #[test]
     fn roles_are_spread_over_the_nodes() {

@@ -138,7 +138,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Makes copies of regions that have too few, from now on: for a thread that is always driven.
+    /// Makes copies of regions that have too few, from now on: for one thread of a process, which is always driven.
     pub fn make_copies(self: &Rc<Self>) {
         self.worker.spawn(copy::tend(Rc::downgrade(self))).detach();
     }

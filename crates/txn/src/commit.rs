@@ -274,7 +274,7 @@ impl Txn {
             let Ok((permit, queues)) = agent.act().await else { continue };
             let is_lost = |write: &Write| {
                 let held = self.held(permit.config(), self.entries[write.entry].target.addr);
-                held.is_ok_and(|held| held.is_empty())
+                held.is_ok_and(|mut held| held.next().is_none())
             };
             if all.writes.iter().all(is_lost) {
                 return Err(TxnError::Pending("all copies are lost".into()));
@@ -294,14 +294,11 @@ impl Txn {
     }
 
     /// The replicas of an object that hold the lock, as far as they are there by a configuration.
-    fn held(&self, config: &Config, addr: Addr) -> Result<SmallVec<[Replica; 5]>, TxnError> {
+    /// None, where the whole region is lost: the others have not to wait for that.
+    fn held(&self, config: &Config, addr: Addr) -> Result<impl Iterator<Item = Replica>, TxnError> {
         let locked = written(self.leave.config(), addr)?;
-        if config.epoch == self.leave.config().epoch {
-            return Ok(locked.collect());
-        }
-        let there = |replica: &Replica| config.has(addr.region(), replica);
-        // None, where the whole region is lost: the others have not to wait for that.
-        Ok(locked.filter(there).collect())
+        let same = config.epoch == self.leave.config().epoch;
+        Ok(locked.filter(move |replica| same || config.has(addr.region(), replica)))
     }
 
     /// One round.

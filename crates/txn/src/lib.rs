@@ -57,7 +57,6 @@ mod words;
 
 pub use agent::{Agent, Parts};
 pub use blob::Blob;
-pub use copy::Compared;
 pub use error::{TxnError, Why};
 pub use object::{Target, Version};
 pub use session::{Identity, Limits, Session};

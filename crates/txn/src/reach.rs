@@ -128,9 +128,10 @@ pub(crate) async fn prepare(
     queues: &Queues,
     config: &Config,
 ) -> Result<(), TxnError> {
-    let first = config.region(system::REGION).filter(|region| !region.replicas.is_empty());
+    let first = config.region(system::REGION);
     let first = first.ok_or_else(|| TxnError::Refused("the pool has no region".into()))?;
-    let away = TxnError::Unreachable(first.replicas[0].node);
+    let lost = || TxnError::Refused("all copies of region 0 are lost: found the pool anew".into());
+    let away = TxnError::Unreachable(first.replicas.first().ok_or_else(lost)?.node);
     let first = queues.place(first).ok_or(away)?;
     if !first.reserve_system(worker).await? {
         return Err(TxnError::Refused("the pool is used by something else".into()));

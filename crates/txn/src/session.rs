@@ -76,18 +76,6 @@ pub struct Session {
     pub(crate) watch: Watch,
     /// It was taken for dead: nothing that it does has any effect.
     pub(crate) fenced: AtomicBool,
-    /// A thread of it makes copies of regions.
-    copying: AtomicBool,
-}
-
-/// A thread makes copies, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Copying(Arc<Session>);
-
-impl Drop for Copying {
-    fn drop(&mut self) {
-        self.0.copying.store(false, Ordering::Release);
-    }
 }
 
 /// Something that is freed when no snapshot is older than a time.
@@ -146,14 +134,7 @@ impl Session {
             beat: AtomicU64::new(0),
             watch: Watch::new(),
             fenced: AtomicBool::new(false),
-            copying: AtomicBool::new(false),
         })
-    }
-
-    /// `None` if another thread does that.
-    pub(crate) fn begin_copying(self: &Arc<Self>) -> Option<Copying> {
-        let begun = self.copying.swap(true, Ordering::AcqRel);
-        (!begun).then(|| Copying(Arc::clone(self)))
     }
 
     fn threads(&self) -> MutexGuard<'_, Threads> {

@@ -1,6 +1,8 @@
 //! The default protocol on tables, in the simulator: reordering, tearing, delay, clocks that are off, three
 //! copies, reads from backups; nobody dies.
 
+mod common;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -21,37 +23,17 @@ fn trial(seed: u64, copies: usize, trap: Option<Trap>) -> Trial {
 
 const FAULTS: &str = "reorder,tear,delay=2000";
 
-fn first_seed() -> u64 {
-    std::env::var("FARSIDE_FIRST").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
-}
-
-fn seeds() -> u64 {
-    std::env::var("FARSIDE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(20)
-}
-
 /// Found on the way: a thread that told on the board that its oldest snapshot is 0 told nothing, and what it
 /// read was overwritten (list-append, seed 114); a writer that waited for room in its ring held a lock that
 /// the reader waited for whose snapshot kept the ring full (list-append, seed 212).
 #[test]
 fn histories_are_strictly_serializable_and_opaque() {
     for kind in Kind::ALL {
-        let (mut committed, mut aborted) = (0, 0);
-        for seed in first_seed()..first_seed() + seeds() {
-            let copies = 1 + seed as usize % 5;
-            let outcome = kind.visit(&kind.small(), trial(seed, copies, None)).unwrap();
-            let name = format!("{} seed {seed}", kind.name());
-            let outcome = outcome.unwrap_or_else(|failure| panic!("{name}: {failure}"));
-            assert_eq!(outcome.wrong(), None, "{name}");
-            committed += outcome.tally.committed();
-            aborted += outcome.tally.aborted();
-        }
-        println!("{}: {committed} committed, {aborted} aborted", kind.name());
+        common::all_are_sound(kind, &kind.small(), 20, |seed| {
+            trial(seed, 1 + seed as usize % 5, None)
+        });
     }
-    if farside_fabric::probe::enabled() {
-        let reached = farside_fabric::probe::reached();
-        let missed: Vec<_> = BRANCHES.iter().filter(|name| !reached.contains_key(*name)).collect();
-        assert!(missed.is_empty(), "not reached: {missed:?}, of {reached:?}");
-    }
+    common::all_are_reached(&BRANCHES);
 }
 
 /// What a conflict can lead to: all of it happens.
@@ -89,45 +71,19 @@ fn seeds_that_went_wrong_do_not_any_more() {
     }
 }
 
-/// So small that many transactions meet.
-fn tight(kind: Kind) -> Shape {
-    let mut shape = kind.small();
-    shape.keys = shape.keys.map(|keys| keys / 4);
-    shape.accounts = shape.accounts.map(|accounts| accounts / 4);
-    shape.subscribers = shape.subscribers.map(|subscribers| subscribers / 8);
-    shape
-}
-
-/// Whether something goes wrong when a rule is left out, and with which seed.
-fn goes_wrong(trap: Trap) -> Option<(Kind, u64, String)> {
-    for seed in 1..=200 {
-        let pairs =
-            Shape { objects: Some(2), keys: Some(4), read_share: Some(50), ..Shape::default() };
-        let kinds = [
-            Kind::ListAppend,
-            Kind::SmallBank,
-            Kind::Kvs,
-            Kind::Transfer,
-            Kind::Counter,
-            Kind::Tatp,
-        ];
-        let tight = kinds.map(|kind| (kind, tight(kind)));
-        for (kind, shape) in tight.into_iter().chain([(Kind::Kvs, pairs)]) {
-            // Some seeds have verbs that are late more often.
-            let faults = ["reorder,tear,delay=20000", FAULTS, "reorder,tear,delay=200000"];
-            let faults = faults[seed as usize % 3].parse().expect("names of faults");
-            let trial = Trial { faults, ..trial(seed, 3, Some(trap)) };
-            match kind.visit(&shape, trial).unwrap() {
-                Err(failure) => return Some((kind, seed, failure.to_string())),
-                Ok(outcome) => {
-                    if let Some(why) = outcome.wrong() {
-                        return Some((kind, seed, why));
-                    }
-                }
-            }
-        }
-    }
-    None
+/// What goes wrong with a seed when a rule is left out.
+fn goes_wrong(trap: Trap, seed: u64) -> Option<(Kind, String)> {
+    let pairs = Shape { objects: Some(2), keys: Some(4), read_share: Some(50), ..Shape::default() };
+    let kinds =
+        [Kind::ListAppend, Kind::SmallBank, Kind::Kvs, Kind::Transfer, Kind::Counter, Kind::Tatp];
+    let tight = kinds.map(|kind| (kind, common::tight(kind)));
+    tight.into_iter().chain([(Kind::Kvs, pairs)]).find_map(|(kind, shape)| {
+        // Some seeds have verbs that are late more often.
+        let faults = ["reorder,tear,delay=20000", FAULTS, "reorder,tear,delay=200000"];
+        let faults = faults[seed as usize % 3].parse().expect("names of faults");
+        let trial = Trial { faults, ..trial(seed, 3, Some(trap)) };
+        Some((kind, common::goes_wrong(kind, &shape, trial)?))
+    })
 }
 
 /// Two machines insert and delete a few keys in turn, whose rows take each other's places; what they read must be what
@@ -180,20 +136,10 @@ fn rows_take_each_others_places_and_nobody_mistakes_them() {
 /// Each rule prevents something: without it the simulator finds that.
 #[test]
 fn every_rule_is_there_for_something() {
-    let mut harmless = Vec::new();
-    let only = std::env::var("FARSIDE_TRAP").unwrap_or_default();
-    for trap in Trap::OF_THE_LIVING.into_iter().filter(|trap| format!("{trap:?}").contains(&only)) {
-        let found = match trap {
-            Trap::StaleAddress => (1..=200)
-                .find_map(|seed| churn(seed, Some(trap)).err().map(|why| (Kind::Kvs, seed, why))),
-            _ => goes_wrong(trap),
-        };
-        match found {
-            Some((kind, seed, why)) => println!("{trap:?}: {} seed {seed}: {why}", kind.name()),
-            None => harmless.push(trap),
-        }
-    }
-    assert!(harmless.is_empty(), "nothing goes wrong without {harmless:?}");
+    common::each_is_needed(&Trap::OF_THE_LIVING, |trap, seed| match trap {
+        Trap::StaleAddress => Some((Kind::Kvs, churn(seed, Some(trap)).err()?)),
+        _ => goes_wrong(trap, seed),
+    });
 }
 
 /// The round trips of each kind of transaction, without anybody in the way: with a write, and without.

@@ -19,8 +19,6 @@ mod compare;
 mod objects;
 mod unguarded;
 
-pub use compare::Compared;
-
 use std::rc::{Rc, Weak};
 
 use farside_fabric::{Queue, probe};
@@ -39,10 +37,7 @@ const MOST_PASSES: u32 = 20;
 /// Looks for copies that are to be made, as long as the thread's agent exists.
 pub(crate) async fn tend(agent: Weak<Agent>) {
     while let Some(agent) = agent.upgrade() {
-        if next(&agent.seat.view().config()).is_some()
-            && let Some(_copying) = agent.session.begin_copying()
-            && copy_all(&agent).await.is_err()
-        {
+        if next(&agent.config()).is_some() && copy_all(&agent).await.is_err() {
             probe!("a copy ends with an error, and is begun again");
         }
         let (worker, pause) = (agent.worker.clone(), agent.lease() / 8);
@@ -61,10 +56,10 @@ async fn copy_all(agent: &Rc<Agent>) -> Result<(), TxnError> {
     if !claim(agent).await? {
         return Ok(());
     }
-    while let Some((region, to)) = next(&agent.seat.view().config()) {
+    while let Some((region, to)) = next(&agent.config()) {
         Copy { agent, region, to }.run().await?;
         probe!("a copy of a region is whole, and may count");
-        while agent.seat.view().config().region(region).is_some_and(|it| it.joining.contains(&to)) {
+        while agent.config().region(region).is_some_and(|it| it.joining.contains(&to)) {
             agent.check_fenced()?;
             agent.seat.view().wish(Petition::Whole { region: region.0, replica: to });
             agent.worker.sleep(agent.lease() / 4).await;
@@ -165,8 +160,10 @@ impl Copy<'_> {
         let mut differed = 0;
         loop {
             let (slabs, learned) = self.slabs(from).await?;
-            let Some(slab) = slabs.first() else { return Ok(differed) };
-            for slab in std::iter::once(slab).chain(&slabs[1..]) {
+            if slabs.is_empty() {
+                return Ok(differed);
+            }
+            for slab in &slabs {
                 let start = self.agent.worker.now();
                 let copied = match slab.is_raw() {
                     true => self.copy_raw(slab, learned).await?,

@@ -8,6 +8,7 @@ use farside_pool::Addr;
 use farside_pool::alloc::SlabAt;
 
 use super::Copy;
+use super::unguarded::MOST_TRIES;
 use crate::object::{HEADER, TS, Target, Version};
 use crate::txn::{Access, Mode, Txn};
 use crate::{Trap, TxnError, Why};
@@ -26,14 +27,8 @@ impl Copy<'_> {
         slab: &SlabAt,
         learned: u64,
     ) -> Result<Option<usize>, TxnError> {
-        let target =
-            |offset| Addr::new(self.region, offset).map(|addr| Target::of_class(addr, slab.class));
-        let all: Vec<Target> = slab.offsets().filter_map(target).collect();
-        if slab.class.bytes() < Target::bytes(0) {
-            return Ok(Some(0));
-        }
         let mut differed = 0;
-        for some in all.chunks(LOOKED_AT) {
+        for some in self.targets(slab).chunks(LOOKED_AT) {
             let different = self.different(some).await?;
             for some in different.chunks(LOCKED) {
                 let Some(count) = self.copy_until_done(some, learned).await? else {
@@ -43,6 +38,15 @@ impl Copy<'_> {
             }
         }
         Ok(Some(differed))
+    }
+
+    /// The places of a slab, unless they are too small for objects.
+    pub(super) fn targets(&self, slab: &SlabAt) -> Vec<Target> {
+        if slab.class.bytes() < Target::bytes(0) {
+            return Vec::new();
+        }
+        let addrs = slab.offsets().filter_map(|offset| Addr::new(self.region, offset));
+        addrs.map(|addr| Target::of_class(addr, slab.class)).collect()
     }
 
     /// Objects whose places never are anything else; how many differed.
@@ -139,7 +143,7 @@ impl Copy<'_> {
         let copy = acting.queues.to(self.to.node)?;
         let worker = &self.agent.worker;
         let mut differed = vec![false; some.len()];
-        loop {
+        for _ in 0..MOST_TRIES {
             let mut round = worker.round();
             let mut tickets = Vec::with_capacity(some.len());
             for target in some {
@@ -177,6 +181,7 @@ impl Copy<'_> {
             round.ring().await?;
             probe!("objects are copied");
         }
+        Err(TxnError::TimedOut("a copy of objects that always change"))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::TxnError;
 use crate::object::Raw;
 
 /// How often something may change while it is copied.
-const MOST_TRIES: u32 = 1000;
+pub(super) const MOST_TRIES: u32 = 1000;
 
 /// Words that are read at once.
 const WORDS_AT_ONCE: usize = 1024;
@@ -28,13 +28,10 @@ pub(super) fn is_body(header: u64) -> bool {
 
 /// What the first word of such a place is to be at a copy; `None`: as it is.
 pub(super) fn first_word(here: u64, there: u64) -> Option<u64> {
-    match Raw::from_word(here) {
-        // Whoever writes a record outside of a ring writes it there, too, perhaps first.
-        _ if here == 0 && matches!(Raw::from_word(there), Raw::Spilled(_)) => None,
-        // With its body.
-        _ if is_body(here) => None,
-        _ => Some(here),
-    }
+    // Whoever writes a record outside of a ring writes it there, too, perhaps first.
+    let comes = here == 0 && matches!(Raw::from_word(there), Raw::Spilled(_));
+    // That of a large body is copied with it.
+    (!comes && !is_body(here)).then_some(here)
 }
 
 impl Copy<'_> {
@@ -126,37 +123,31 @@ impl Copy<'_> {
         Ok(Some(differed))
     }
 
-    /// Whether a large body is there.
-    pub(super) async fn is_same_body(
+    /// A large body with its first word, as it is at the primary; `None` if it is the same there.
+    pub(super) async fn different_body(
         &self,
         acting: &Acting,
         offset: u64,
         bytes: u64,
-    ) -> Result<bool, TxnError> {
+    ) -> Result<Option<Vec<u64>>, TxnError> {
         let (primary, base) = acting.primary()?;
+        let copy = acting.queues.to(self.to.node)?;
         let mut round = self.agent.worker.round();
         let here = round.to(primary).read(base + offset, bytes as usize);
-        let copy = acting.queues.to(self.to.node)?;
         let there = round.to(copy).read(self.to.base + offset, bytes as usize);
         let done = round.ring().await?;
-        Ok(done[here] == done[there])
+        Ok((done[here] != done[there]).then(|| done[here].to_vec()))
     }
 
-    /// A large body, with its first word: it stays where it is as long as a copy is made.
+    /// A large body: it stays where it is as long as a copy is made.
     async fn copy_body(&self, acting: &Acting, offset: u64, bytes: u64) -> Result<usize, TxnError> {
-        let (primary, base) = acting.primary()?;
-        let copy = acting.queues.to(self.to.node)?;
         for tries in 0..MOST_TRIES {
-            let mut round = self.agent.worker.round();
-            let here = round.to(primary).read(base + offset, bytes as usize);
-            let there = round.to(copy).read(self.to.base + offset, bytes as usize);
-            let done = round.ring().await?;
-            if done[here] == done[there] {
+            let Some(body) = self.different_body(acting, offset, bytes).await? else {
                 return Ok(usize::from(tries > 0));
-            }
+            };
             probe!("a large body is copied");
             let mut round = self.agent.worker.round();
-            round.to(copy).write(self.to.base + offset, &done[here]);
+            round.to(acting.queues.to(self.to.node)?).write(self.to.base + offset, &body);
             round.ring().await?;
         }
         Err(TxnError::TimedOut("a copy of a body that always changes"))

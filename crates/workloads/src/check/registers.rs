@@ -166,6 +166,9 @@ fn collect_writes(history: &History, findings: &mut Findings) -> (Registers, Wri
 /// written everything else at that time, too. Where several can have written it, one of them is taken for it: if there is
 /// nothing wrong then, there is an order that explains everything.
 fn infer_times(history: &History, writes: &mut Writes) {
+    if writes.untimed.is_empty() {
+        return;
+    }
     let mut times: HashMap<TxnId, u64> = HashMap::new();
     loop {
         let (mut found, mut guess) = (Vec::new(), None);

@@ -265,8 +265,8 @@ impl SimTables {
             let wrong = match config.regions.iter().find(|region| !whole(region)) {
                 Some(region) => format!("{region:?} lacks copies"),
                 None => match client.agent().compare_copies().await {
-                    Ok(compared) if compared.differences.is_empty() => return Ok(()),
-                    Ok(compared) => format!("copies differ: {:?}", compared.differences),
+                    Ok(differences) if differences.is_empty() => return Ok(()),
+                    Ok(differences) => format!("copies differ: {differences:?}"),
                     Err(error) => error.to_string(),
                 },
             };
