@@ -205,6 +205,26 @@ fn what_was_freed_is_known_after_a_promotion() {
     });
 }
 
+/// Its owner died between the words of a slab of several chunks: the head, which is claimed last, is not there.
+#[test]
+fn chunks_of_an_unfinished_claim_are_free_again() {
+    let (_cluster, worker, queues) = bed(1);
+    worker.block_on(async {
+        let mut heap = Heap::new(&worker, 9, vec![place(&queues)]);
+        allocate(&mut heap, 200_000).await.unwrap();
+        let taken = |table: &[u64]| table.iter().filter(|word| **word != 0).count();
+        let before = self::table(&worker, &queues[0]).await;
+        let head = before.iter().position(|word| *word != 0).unwrap();
+        assert!(taken(&before) > 2);
+        let mut round = worker.round();
+        round.to(&queues[0]).write(4096 + head as u64 * 8, &[0]);
+        round.ring().await.unwrap();
+        let found = place(&queues).disown(&worker, &|owner| owner == 9).await.unwrap();
+        assert_eq!(found, (0, taken(&before) - 1));
+        assert_eq!(taken(&self::table(&worker, &queues[0]).await), 0);
+    });
+}
+
 #[test]
 fn local_allocation_is_quick() {
     let (_cluster, worker, queues) = bed(1);

@@ -282,8 +282,9 @@ impl State {
             .sum();
         let side = &mut self.queues[queue as usize];
         let process = &mut self.processes[side.process as usize];
-        let there = answer_at + late + profile.wire + self.random.below(profile.jitter + 1);
-        let there = process.nics.serve(&profile, queue, Engine::Receiving, there, 0, bytes);
+        let there = answer_at + profile.wire + self.random.below(profile.jitter + 1);
+        // One that is late keeps the NIC from nothing else.
+        let there = process.nics.serve(&profile, queue, Engine::Receiving, there, 0, bytes) + late;
         let there = there.max(side.last_completion + 1);
         side.last_completion = there;
         let flight = self.flights.get(number);

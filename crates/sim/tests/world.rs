@@ -143,3 +143,36 @@ fn every_kind_of_fault_strikes() {
         assert_eq!(struck.len(), 1, "nothing else strikes: {struck:?}");
     }
 }
+
+/// Found with a pool (seed 2005, delays): an answer that was late kept all that its machine should have heard meanwhile.
+#[test]
+fn an_answer_that_is_late_keeps_no_others() {
+    let sim = Sim::new(profile("connectx-5"), 1, "delay=50000".parse().unwrap());
+    let node = sim.add_node(4096);
+    let (process, worker, _) = client(&sim, node);
+    let queues: Vec<_> = (0..64).map(|_| sim.connect(process, &worker, node).unwrap()).collect();
+    let late = worker.block_on(async {
+        let mut late = 0;
+        for _ in 0..20 {
+            let start = worker.now();
+            let reads: Vec<_> = queues
+                .iter()
+                .cloned()
+                .map(|queue| {
+                    let me = worker.clone();
+                    worker.spawn(async move {
+                        read(&me, &queue, 0).await.unwrap();
+                        me.now()
+                    })
+                })
+                .collect();
+            for done in reads {
+                late += usize::from(done.await - start > Duration::from_micros(20));
+            }
+        }
+        late
+    });
+    let all = 20 * queues.len();
+    // A question or its answer may be late: about one in ten is.
+    assert!((all / 20..all / 5).contains(&late), "{late} of {all}");
+}

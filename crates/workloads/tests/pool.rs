@@ -12,17 +12,14 @@ fn scenario(seed: u64) -> Scenario {
 fn run_all(seeds: std::ops::Range<u64>, faults: &str) -> BTreeMap<&'static str, u64> {
     let faults: Faults = faults.parse().unwrap();
     let mut struck = BTreeMap::new();
-    let (mut idle, all) = (Vec::new(), seeds.end - seeds.start);
     for seed in seeds {
         let outcome = run(&Scenario { faults, ..scenario(seed) }, false);
         assert_eq!(outcome.violation, None, "seed {seed}");
-        idle.extend((outcome.writes == 0).then_some(seed));
+        assert!(outcome.writes > 0, "seed {seed}: nobody wrote anything");
         for (kind, count) in outcome.struck {
             *struck.entry(kind).or_default() += count;
         }
     }
-    // With seed 2005 and delays nobody writes since copies are made; why is not understood yet.
-    assert!(idle.len() as u64 * 20 <= all, "nobody wrote anything with seeds {idle:?}");
     struck
 }
 
