@@ -6,6 +6,7 @@ mod credentials;
 mod data;
 mod demo;
 mod doctor;
+mod drain;
 mod fabric_arg;
 mod node;
 mod node_process;
@@ -51,6 +52,8 @@ enum Command {
     Node(Box<node::NodeArgs>),
     /// Run simulated clusters under faults, seed by seed, and check what happened
     Sim(Box<sim::SimArgs>),
+    /// Let a memory node leave its pool: what it has is copied elsewhere first, under load
+    Drain(drain::DrainArgs),
     /// Look at a pool: its members, regions and leases
     Status(Box<status::StatusArgs>),
     /// Check this machine for each fabric, and say what to do where something is missing
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Command::Put(args) => data::put(&args),
         Command::Delete(args) => data::delete(&args),
         Command::Tables(args) => data::tables(&args),
+        Command::Drain(args) => drain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Status(args) => status::run(&args),

@@ -106,6 +106,9 @@ pub struct Config {
     /// The lives of nodes that are over, the latest last: none of them is taken in again, whatever its
     /// memory holds.
     pub past_lives: Vec<u64>,
+    /// Those among them that were asked to leave, and have left: they do not come back.
+    #[serde(default)]
+    pub drained: Vec<u64>,
     /// The next free number of a node.
     pub next_node: u16,
     /// The next free number of a session.
@@ -125,6 +128,9 @@ const MAX_ADDRESS: usize = 128;
 /// How many lives of nodes are remembered after their end.
 pub(crate) const MAX_PAST_LIVES: usize = 256;
 
+/// And how many of those that were asked to leave.
+pub(crate) const MAX_DRAINED: usize = 32;
+
 /// How many nodes a pool has at most, at a time.
 pub const MAX_NODES: usize = 256;
 
@@ -141,6 +147,7 @@ impl Config {
             sessions: vec![Session { client: manager.0, slot: 0, serial: 1 }],
             fenced: Vec::new(),
             past_lives: Vec::new(),
+            drained: Vec::new(),
             next_node: 0,
             next_serial: 2,
         }
@@ -325,6 +332,7 @@ mod tests {
         config.sessions.iter_mut().for_each(|session| session.serial = u64::MAX >> 26);
         config.fenced = config.sessions.split_off(MAX_SESSIONS / 2);
         config.past_lives = vec![u64::MAX; MAX_PAST_LIVES];
+        config.drained = vec![u64::MAX; MAX_DRAINED];
         while config.add_region(1 << 47, 5, 1 << 46).is_some() {}
         assert_eq!(config.regions.len(), MAX_REGIONS);
         for region in &mut config.regions {

@@ -34,6 +34,8 @@ pub struct Keeper {
 pub enum Lapsed {
     /// The node is no member any more: what it holds is worth nothing.
     PutOut,
+    /// The node was asked to leave, and may: what it had is elsewhere.
+    Drained,
     /// The node does not answer its keeper, or is in another life.
     NodeGone,
 }
@@ -74,7 +76,7 @@ impl Keeper {
         let mut asking = pin!(self.ask(&**store, address));
         poll_fn(|cx| match beating.as_mut().poll(cx) {
             Poll::Ready(lapsed) => Poll::Ready(lapsed),
-            Poll::Pending => asking.as_mut().poll(cx).map(|()| Lapsed::PutOut),
+            Poll::Pending => asking.as_mut().poll(cx),
         })
         .await
     }
@@ -105,8 +107,8 @@ impl Keeper {
                     probe!("a node hears of no manager for long");
                     heard(false);
                 }
-                if self.is_put_out(&reader).await {
-                    return Lapsed::PutOut;
+                if let Some(lapsed) = self.is_put_out(&reader).await {
+                    return lapsed;
                 }
             }
             self.worker.sleep(self.terms.calm_tick()).await;
@@ -115,10 +117,18 @@ impl Keeper {
     }
 
     /// Whether the store says that this life of the node is over.
-    async fn is_put_out(&self, reader: &Reader) -> bool {
+    async fn is_put_out(&self, reader: &Reader) -> Option<Lapsed> {
         let answer = reader.read(&self.worker, self.terms.answer()).await;
-        let stored = answer.and_then(Result::ok);
-        stored.and_then(|stored| stored.newest()).is_some_and(|config| !self.is_member(&config))
+        let config = answer.and_then(Result::ok)?.newest()?;
+        (!self.is_member(&config)).then(|| self.why(&config))
+    }
+
+    /// Why it is no member any more.
+    fn why(&self, config: &Config) -> Lapsed {
+        match config.drained.contains(&self.incarnation) {
+            true => Lapsed::Drained,
+            false => Lapsed::PutOut,
+        }
     }
 
     fn is_member(&self, config: &Config) -> bool {
@@ -126,14 +136,14 @@ impl Keeper {
     }
 
     /// Asks to be a member, at `address`, until this life of the node is one; returns when it is over.
-    async fn ask(&self, store: &dyn ConfigStore, address: &str) {
+    async fn ask(&self, store: &dyn ConfigStore, address: &str) -> Lapsed {
         let petition = Petition::Join(self.newcomer(address));
         let (mut known, mut member) = (0, false);
         loop {
             if let Ok(stored) = store.read(known).await {
                 if let Some(config) = stored.newest() {
                     if config.is_past(self.incarnation) {
-                        return;
+                        return self.why(&config);
                     }
                     (known, member) = (stored.revision, self.is_member(&config));
                 }

@@ -1,7 +1,9 @@
 //! Where the copies of regions are: spread over the nodes, moved when nodes go, and made again.
 
 use crate::RegionId;
-use crate::config::{Config, MAX_PAST_LIVES, MAX_REGIONS, Node, Region, Replica, Roles};
+use crate::config::{
+    Config, MAX_DRAINED, MAX_PAST_LIVES, MAX_REGIONS, Node, Region, Replica, Roles,
+};
 
 /// How many copies are made at a time: whoever writes there has more to do.
 const MOST_JOINING: usize = 2;
@@ -9,10 +11,8 @@ const MOST_JOINING: usize = 2;
 impl Config {
     /// Puts out a node: its copies are gone, and where it was the primary the next copy is.
     pub fn remove_node(&mut self, id: u16) {
-        if let Some(node) = self.node(id) {
-            self.past_lives.push(node.incarnation);
-            let forgotten = self.past_lives.len().saturating_sub(MAX_PAST_LIVES);
-            self.past_lives.drain(..forgotten);
+        if let Some(life) = self.node(id).map(|node| node.incarnation) {
+            remember(&mut self.past_lives, life, MAX_PAST_LIVES);
         }
         self.nodes.retain(|node| node.id != id);
         for region in &mut self.regions {
@@ -111,6 +111,13 @@ impl Config {
         draining && self.regions.iter().all(elsewhere) && self.nodes.len() > 1
     }
 
+    /// Lets a node go that has drained.
+    pub(crate) fn let_go(&mut self, id: u16) {
+        let Some(life) = self.node(id).map(|node| node.incarnation) else { return };
+        remember(&mut self.drained, life, MAX_DRAINED);
+        self.remove_node(id);
+    }
+
     /// A primary does not stay on a node that drains, if there is another copy.
     fn choose_primaries(&mut self) {
         for region in &mut self.regions {
@@ -164,6 +171,12 @@ impl Config {
         });
         ends.max().unwrap_or(first)
     }
+}
+
+/// The latest come last; the oldest are forgotten.
+fn remember(lives: &mut Vec<u64>, life: u64, most: usize) {
+    lives.push(life);
+    lives.drain(..lives.len().saturating_sub(most));
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::{Network, NodeArgs, STORE_TIMEOUT};
 
 /// One life of the node in the pool. When that is over, the node is stopped.
 pub(super) struct Membership {
-    thread: JoinHandle<Result<()>>,
+    thread: JoinHandle<Result<Lapsed>>,
 }
 
 impl Membership {
@@ -44,19 +44,21 @@ impl Membership {
             let ended = worker.block_on(host.run(&worker, tell));
             stop.stop();
             let at = start.elapsed().as_secs_f64();
-            match ended? {
+            let lapsed = ended?;
+            match lapsed {
                 Lapsed::PutOut => {
                     eprintln!("{at:10.3}  put out of the pool; beginning again with empty memory");
                 }
+                Lapsed::Drained => eprintln!("{at:10.3}  drained: it has left the pool"),
                 Lapsed::NodeGone => eprintln!("{at:10.3}  the node does not answer its keeper"),
             }
-            Ok(())
+            Ok(lapsed)
         });
         Ok(Some(Membership { thread }))
     }
 
-    /// Waits for its end, after the node was stopped by it.
-    pub(super) fn finish(self) -> Result<()> {
+    /// Waits for its end, after the node was stopped by it; why it ended.
+    pub(super) fn finish(self) -> Result<Lapsed> {
         self.thread.join().map_err(|_| anyhow!("the membership ended in a panic"))?
     }
 }

@@ -14,6 +14,8 @@ use clap::{Args, ValueEnum};
 use farside_fabric::rdma;
 use farside_fabric::tcp::{Node, NodeEvent, NodeOptions, NodeTls, Secret, Stop};
 
+use farside_pool::Lapsed;
+
 use crate::output::say;
 use crate::rdma_args::RdmaArgs;
 
@@ -141,7 +143,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
     }
     let (mut listen, mut announced) = (listen, false);
     let start = Instant::now();
-    // Each turn is a life of the node: one that was put out of its pool begins another, empty.
+    // Each turn is a life of the node: one that was put out of its pool begins another, empty, unless it was to leave.
     loop {
         let options = NodeOptions {
             listen,
@@ -166,7 +168,10 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
         if stopped.load(Ordering::Acquire) {
             break;
         }
-        membership.map(membership::Membership::finish).transpose()?;
+        let ended = membership.map(membership::Membership::finish).transpose()?;
+        if ended == Some(Lapsed::Drained) {
+            break;
+        }
     }
     eprintln!("farside node: stopped");
     Ok(ExitCode::SUCCESS)

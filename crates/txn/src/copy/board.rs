@@ -14,6 +14,13 @@ use crate::system::{self, CLIENT, FORMAT, OLDEST, REQUEST, SESSIONS, SINCE};
 /// How often lines are looked at until their owners have written them.
 const PAUSE: Duration = Duration::from_micros(200);
 
+/// The root of the catalog.
+pub(super) fn root() -> Target {
+    let addr = system::catalog_root();
+    let room = SYSTEM_OFFSET + SYSTEM_BYTES - addr.offset() - Target::bytes(0);
+    Target { addr, room: room as u32 / 8 }
+}
+
 impl Copy<'_> {
     /// How much differed that was to be copied.
     pub(super) async fn copy_board(&self) -> Result<usize, TxnError> {
@@ -31,10 +38,7 @@ impl Copy<'_> {
         differed += self.copy_words(&acting, &clients, gone).await?;
         drop(acting);
         self.wait_for_sessions(sessions).await?;
-        let root = system::catalog_root();
-        let room = SYSTEM_OFFSET + SYSTEM_BYTES - root.offset() - Target::bytes(0);
-        let root = Target { addr: root, room: room as u32 / 8 };
-        let copied = self.copy_some(&[root]).await?;
+        let copied = self.copy_some(&[root()]).await?;
         Ok(differed + copied)
     }
 

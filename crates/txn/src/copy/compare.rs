@@ -5,10 +5,12 @@ use std::rc::Rc;
 use farside_pool::RegionId;
 use farside_pool::alloc::SlabAt;
 
+use super::board::root;
 use super::unguarded::{first_word, is_body};
 use super::{Acting, Copy};
 use crate::TxnError;
 use crate::agent::Agent;
+use crate::system;
 
 impl Agent {
     /// Compares all copies of all regions with their primaries; what differs, or is locked, as may be while somebody writes.
@@ -32,6 +34,11 @@ impl Copy<'_> {
         let offsets: Vec<u64> = (0..bytes / 8).map(|word| word * 8).collect();
         let differs = |here, _| Some(here);
         self.compare_words(&acting, &offsets, differs, differences).await?;
+        if self.region == system::REGION {
+            for different in self.different(&[root()]).await? {
+                self.tell(differences, "the catalog", different.addr.offset());
+            }
+        }
         let (slabs, _) = self.slabs(0).await?;
         for slab in &slabs {
             match slab.is_raw() {

@@ -11,7 +11,7 @@ use super::Copy;
 use super::unguarded::MOST_TRIES;
 use crate::object::{HEADER, TS, Target, Version};
 use crate::txn::{Access, Mode, Txn};
-use crate::{Trap, TxnError, Why};
+use crate::{Trap, TxnError, Why, system};
 
 /// How many are looked at at once, and how many are locked at once.
 const LOOKED_AT: usize = 128;
@@ -102,16 +102,17 @@ impl Copy<'_> {
             tickets.push((head, here, copy));
         }
         let done = round.ring().await?;
-        let same = |(head, here, copy): (_, _, _)| {
+        let same = |target: &Target, (head, here, copy): (_, _, _)| {
             let (head, copy): (&[u64], &[u64]) = (&done[head], &done[copy]);
-            let free = head[0] == 0 && copy[0] == 0;
+            let free = is_free(target, head[0]) && copy[0] == 0;
             let equal = head[0] == copy[0] && is_same(&done[here], &copy[2..]);
             // What was locked by the dead is nobody's, and nothing of theirs is under way.
             let locked = head[1] != 0 && !self.agent.session.watch.is_orphan(head[1]);
             !locked && (free || equal)
         };
         let pairs = targets.iter().zip(tickets);
-        Ok(pairs.filter(|(_, tickets)| !same(*tickets)).map(|(target, _)| *target).collect())
+        let different = pairs.filter(|(target, tickets)| !same(target, *tickets));
+        Ok(different.map(|(target, _)| *target).collect())
     }
 
     /// Some objects, which nobody changes meanwhile.
@@ -163,7 +164,7 @@ impl Copy<'_> {
                     round.to(copy).write(at + HEADER, &[header]);
                 }
                 // What is in a place that is free does not matter.
-                let is_there = header == 0
+                let is_there = is_free(target, header)
                     || Version::from_words(&there[2..]).is_some_and(|there| there == *version);
                 if !is_there {
                     let mut words = Vec::new();
@@ -183,6 +184,11 @@ impl Copy<'_> {
         }
         Err(TxnError::TimedOut("a copy of objects that always change"))
     }
+}
+
+/// Whether nothing is in a place, by its header. The root of the catalog has none, and is always there.
+fn is_free(target: &Target, header: u64) -> bool {
+    header == 0 && target.addr != system::catalog_root()
 }
 
 fn is_same(here: &[u64], there: &[u64]) -> bool {

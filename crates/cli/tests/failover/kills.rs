@@ -1,27 +1,14 @@
-//! Transactions on a pool of real processes over TCP with a real etcd: nodes are killed under load, and what they had is
-//! copied elsewhere. `FARSIDE_LEASE_MS=10` measures with short leases; other tests use the machine, too.
+//! A primary is killed under load, and another one when the copies are back: nothing is lost.
 
-#[path = "../../pool/tests/common/mod.rs"]
-mod common;
-
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use common::Etcd;
 use farside::{Connection, Database, Error, Table};
 use farside_fabric::Worker;
-use farside_pool::{Config, ConfigStore, Region, store};
 
-/// One cluster at a time.
-static ALONE: Mutex<()> = Mutex::new(());
-
-/// No step takes longer.
-const LIMIT: Duration = Duration::from_secs(30);
+use crate::cluster::{Cluster, lease};
 
 const ACCOUNTS: u64 = 400;
 const BEGINNING: i64 = 1000;
@@ -29,94 +16,6 @@ const CLIENTS: u64 = 2;
 
 /// A client begins a transaction so often.
 const PACE: Duration = Duration::from_millis(2);
-
-fn lease_ms() -> u64 {
-    std::env::var("FARSIDE_LEASE_MS").ok().and_then(|ms| ms.parse().ok()).unwrap_or(100)
-}
-
-/// A node process, killed when dropped.
-struct NodeProcess {
-    child: Child,
-    address: String,
-}
-
-impl NodeProcess {
-    fn start(store: &str, memory: &str) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_farside"))
-            .args(["node", "--memory", memory, "--listen", "127.0.0.1:0", "--config-store", store])
-            .args(["--trust-network", "--lease", &lease_ms().to_string()])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("listening on ").expect("an address").to_owned();
-        NodeProcess { child, address }
-    }
-}
-
-impl Drop for NodeProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-struct Cluster {
-    nodes: Vec<NodeProcess>,
-    url: String,
-    store: Rc<dyn ConfigStore>,
-    clock: Worker,
-    _etcd: Etcd,
-    _alone: MutexGuard<'static, ()>,
-}
-
-impl Cluster {
-    fn start(name: &str, nodes: usize) -> Option<Self> {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let etcd = Etcd::start(name, None)?;
-        let url = format!("etcd:{}/{name}", etcd.address());
-        let store = store::open(&url, Duration::from_secs(2)).unwrap();
-        let nodes: Vec<_> = (0..nodes).map(|_| NodeProcess::start(&url, "64MiB")).collect();
-        let clock = Worker::new(1);
-        let cluster = Cluster { nodes, url, store, clock, _etcd: etcd, _alone: alone };
-        cluster.wait_for("all members", |config| config.nodes.len() == cluster.nodes.len());
-        Some(cluster)
-    }
-
-    fn config(&self) -> Option<Config> {
-        self.clock.block_on(self.store.read(0)).ok().and_then(|stored| stored.newest())
-    }
-
-    fn wait_for(&self, what: &str, is: impl Fn(&Config) -> bool) -> Duration {
-        let start = Instant::now();
-        loop {
-            let config = self.config();
-            if config.as_ref().is_some_and(&is) {
-                return start.elapsed();
-            }
-            assert!(start.elapsed() < LIMIT, "{what}: not reached; {config:?}");
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-
-    /// Every region has its copies.
-    fn wait_until_whole(&self, what: &str) -> Duration {
-        let whole = |it: &Region| it.replicas.len() >= it.copies.min(3) && it.joining.is_empty();
-        self.wait_for(what, |config| {
-            config.regions.iter().all(whole) && config.nodes.len() == self.nodes.len()
-        })
-    }
-
-    /// Kills the node that has the most primaries.
-    fn kill_primary(&mut self) {
-        let config = self.config().unwrap();
-        let most = config.nodes.iter().max_by_key(|node| config.roles(node.id).primaries).unwrap();
-        let at = self.nodes.iter().position(|node| node.address == most.address).unwrap();
-        drop(self.nodes.swap_remove(at));
-    }
-}
 
 /// Clients that move money, each a little, again and again.
 struct Load {
@@ -208,7 +107,7 @@ async fn transfer(db: &Connection, table: &Table, random: u64) -> Result<(), Err
 }
 
 /// A connection that leaves the cores to others while it waits.
-fn connect(url: &str) -> Connection {
+pub(crate) fn connect(url: &str) -> Connection {
     let db = Database::open(url).unwrap();
     let worker = Worker::patient(7);
     worker.block_on(db.attach(&worker)).unwrap()
@@ -258,13 +157,13 @@ fn a_primary_is_killed_under_load_and_another_when_the_copies_are_back() {
     std::thread::sleep(Duration::from_secs(2));
     for round in 1..=2 {
         let moment = Instant::now();
-        cluster.kill_primary();
+        drop(cluster.nodes.swap_remove(cluster.busiest()));
         // Three nodes have room for all copies, two have not.
         let whole = (round == 1).then(|| cluster.wait_until_whole("copies on other nodes"));
         std::thread::sleep(Duration::from_secs(1));
         let recovery = load.recovery(moment);
         println!("round {round}: nine tenths after {recovery:?}, all copies after {whole:?}");
-        assert!(recovery < Duration::from_millis(10 * lease_ms()), "{recovery:?}");
+        assert!(recovery < 10 * lease(), "{recovery:?}");
     }
     check(&db, load.stop());
 }

@@ -1,0 +1,121 @@
+//! Node processes with an etcd.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use farside_fabric::Worker;
+use farside_pool::{Config, ConfigStore, Region, store};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::Etcd;
+
+/// One cluster at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// No step takes longer.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+pub(crate) fn lease() -> Duration {
+    let asked = std::env::var("FARSIDE_LEASE_MS").ok().and_then(|ms| ms.parse().ok());
+    Duration::from_millis(asked.unwrap_or(100))
+}
+
+pub(crate) fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
+}
+
+/// A node process, killed when dropped.
+pub(crate) struct NodeProcess {
+    pub(crate) child: Child,
+    pub(crate) address: String,
+}
+
+impl NodeProcess {
+    fn start(store: &str) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_farside"))
+            .args(["node", "--memory", "64MiB", "--listen", "127.0.0.1:0"])
+            .args(["--trust-network", "--config-store", store])
+            .args(["--lease", &lease().as_millis().to_string()])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on ").expect("an address").to_owned();
+        NodeProcess { child, address }
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<NodeProcess>,
+    pub(crate) url: String,
+    store: Rc<dyn ConfigStore>,
+    clock: Worker,
+    _etcd: Etcd,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Cluster {
+    pub(crate) fn start(name: &str, nodes: usize) -> Option<Self> {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let etcd = Etcd::start(name, None)?;
+        let url = format!("etcd:{}/{name}", etcd.address());
+        let store = store::open(&url, Duration::from_secs(2)).unwrap();
+        let nodes: Vec<_> = (0..nodes).map(|_| NodeProcess::start(&url)).collect();
+        let clock = Worker::new(1);
+        let cluster = Cluster { nodes, url, store, clock, _etcd: etcd, _alone: alone };
+        cluster.wait_for("all members", |config| config.nodes.len() == cluster.nodes.len());
+        Some(cluster)
+    }
+
+    pub(crate) fn add_node(&mut self) {
+        self.nodes.push(NodeProcess::start(&self.url));
+    }
+
+    pub(crate) fn config(&self) -> Option<Config> {
+        self.clock.block_on(self.store.read(0)).ok().and_then(|stored| stored.newest())
+    }
+
+    pub(crate) fn wait_for(&self, what: &str, is: impl Fn(&Config) -> bool) -> Duration {
+        let start = Instant::now();
+        loop {
+            let config = self.config();
+            if config.as_ref().is_some_and(&is) {
+                return start.elapsed();
+            }
+            assert!(start.elapsed() < LIMIT, "{what}: not reached; {config:?}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Every region has its copies, and every process is a member.
+    pub(crate) fn wait_until_whole(&self, what: &str) -> Duration {
+        let whole = |it: &Region| it.replicas.len() >= it.copies.min(3) && it.joining.is_empty();
+        self.wait_for(what, |config| {
+            let is_member = |node: &NodeProcess| {
+                config.nodes.iter().any(|it| it.address == node.address && !it.draining)
+            };
+            config.regions.iter().all(whole)
+                && config.nodes.len() == self.nodes.len()
+                && self.nodes.iter().all(is_member)
+        })
+    }
+
+    /// Which of the processes has the most primaries.
+    pub(crate) fn busiest(&self) -> usize {
+        let config = self.config().unwrap();
+        let most = config.nodes.iter().max_by_key(|node| config.roles(node.id).primaries).unwrap();
+        self.nodes.iter().position(|node| node.address == most.address).unwrap()
+    }
+}
