@@ -195,7 +195,7 @@ fn keep(url: &Url, network: &tcp::Options, answer: &Sender<Result<Opened>>, stop
                 return;
             }
         };
-        agent.make_copies();
+        agent.look_after_pool();
         if answer.send(Ok(opened.clone())).is_err() {
             return;
         }

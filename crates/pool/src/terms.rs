@@ -63,6 +63,12 @@ impl Terms {
         self.ended() + self.age() + self.age() / 100
     }
 
+    /// How long a new manager waits for sessions that have to find it first. They are told so late that what is changed then
+    /// can count when the takeover is over, and no sooner.
+    pub(crate) fn welcome(&self) -> Duration {
+        self.lease - self.lease / 8
+    }
+
     /// How long a manager without evidence of its office goes on beating.
     pub(crate) fn silence(&self) -> Duration {
         3 * self.lease

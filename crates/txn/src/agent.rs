@@ -16,7 +16,7 @@ use crate::noted::InUse;
 use crate::queues::Queues;
 use crate::ring::Ring;
 use crate::session::{IDLE, Noted, Session, Vacancy};
-use crate::space::Space;
+use crate::space::{self, Space};
 use crate::words::Lock;
 use crate::{Trap, Txn, TxnError, copy, horizon, reach};
 
@@ -138,9 +138,11 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Makes copies of regions that have too few, from now on: for one thread of a process, which is always driven.
-    pub fn make_copies(self: &Rc<Self>) {
+    /// Makes copies of regions that have too few, and takes back what the dead had, from now on: for one thread of a process,
+    /// which is always driven.
+    pub fn look_after_pool(self: &Rc<Self>) {
         self.worker.spawn(copy::tend(Rc::downgrade(self))).detach();
+        self.worker.spawn(space::reclaim(Rc::downgrade(self))).detach();
     }
 
     /// Begins a transaction; one that begins again, with the age that it had.

@@ -1,7 +1,7 @@
 //! Where objects come from and go to: the heap of a thread.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -93,6 +93,23 @@ impl SafePoint for Passed<'_> {
             self.wanted.set(self.wanted.get().max(moment + 1));
         }
         passed
+    }
+}
+
+/// How many slabs of the dead are looked at at a time.
+const LOOKED_AT: usize = 16;
+
+/// Takes back what the dead had, again and again, as long as the thread's agent exists.
+pub(crate) async fn reclaim(agent: Weak<Agent>) {
+    while let Some(agent) = agent.upgrade() {
+        if let Ok(mut lent) = agent.lend().await {
+            // Large bodies may be named by objects.
+            let is_left = |header| Raw::from_word(header) != Raw::Other;
+            let _ = lent.heap().adopt_empty(LOOKED_AT, is_left).await;
+        }
+        let (worker, pause) = (agent.worker.clone(), 2 * agent.lease());
+        drop(agent);
+        worker.sleep(pause).await;
     }
 }
 

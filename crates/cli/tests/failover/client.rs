@@ -67,13 +67,7 @@ fn client() {
     });
     let connection = connect(url);
     let put_out = connection.block_on(async {
-        let mut n = 0;
-        let table = loop { match connection.table("lists").await { Ok(t) => break t, Err(e) => {
-            n += 1;
-            eprintln!("DBG client {number}: {e:?}, tables {:?}", connection.tables().await); let a = connection.client().agent(); let c = a.dbg_config(); eprintln!("DBG epoch {} region0 {:?} diffs {:?}", c.epoch, c.regions[0], a.compare_copies().await.map(|d| (d.len(), d.into_iter().take(5).collect::<Vec<_>>())));
-            if n > 5 { panic!("no table"); }
-            connection.worker().sleep(Duration::from_millis(100)).await;
-        } } };
+        let table = connection.table("lists").await.unwrap();
         let mut random = Random::new(number);
         let mut attempts = 0;
         while !over.load(Ordering::Relaxed) {

@@ -119,7 +119,11 @@ impl Soak {
             let passing = error.is_passing() && start.elapsed() < LIMIT;
             assert!(passing, "after {event:?}: {error}");
         }
-        eprintln!("DBG {event:?} usable after {:?} epoch {}", start.elapsed(), self.cluster.config().unwrap().epoch);
+        eprintln!(
+            "DBG {event:?} usable after {:?} epoch {}",
+            start.elapsed(),
+            self.cluster.config().unwrap().epoch
+        );
     }
 
     /// By the command that people use; the node's process ends by itself.
@@ -129,6 +133,17 @@ impl Soak {
             .args(["drain", "--timeout", "30", "--connect", &self.cluster.url, &node.address])
             .output()
             .unwrap();
+        if !drained.status.success() {
+            let st = Command::new(env!("CARGO_BIN_EXE_farside"))
+                .args(["status", "--connect", &self.cluster.url])
+                .output()
+                .unwrap();
+            eprintln!(
+                "DBG STATUS {}{}",
+                String::from_utf8_lossy(&st.stdout),
+                String::from_utf8_lossy(&st.stderr)
+            );
+        }
         assert!(drained.status.success(), "{}", String::from_utf8_lossy(&drained.stderr));
         let start = Instant::now();
         while node.child.try_wait().unwrap().is_none() {
@@ -197,6 +212,15 @@ impl Soak {
             }
             std::thread::sleep(lease());
         };
+        let st = Command::new(env!("CARGO_BIN_EXE_farside"))
+            .args(["status", "--connect", &self.cluster.url])
+            .output()
+            .unwrap();
+        eprintln!(
+            "DBG STATUS {}{}",
+            String::from_utf8_lossy(&st.stdout),
+            String::from_utf8_lossy(&st.stderr)
+        );
         println!("{free} bytes are free, and {free_at_first} were at first");
         assert!(free + KEPT >= free_at_first, "{free} of {free_at_first} bytes are free again");
     }

@@ -26,6 +26,8 @@ pub struct Heap {
     pub(super) unsure: bool,
     /// What was in use, with its first word, in slabs that were adopted, of the sort in which nobody expects anything.
     pub(super) strays: Vec<(Addr, u64)>,
+    /// Where to look next for slabs that nobody has: a place, and a chunk.
+    pub(super) next_abandoned: (usize, u64),
 }
 
 /// How much of a class a heap has.
@@ -54,6 +56,7 @@ impl Heap {
             next_place: 0,
             unsure: false,
             strays: Vec::new(),
+            next_abandoned: (0, 0),
         }
     }
 

@@ -22,6 +22,49 @@ impl Heap {
         Ok(adopted)
     }
 
+    /// Looks at some of the slabs that nobody has, `most` at a time, and adopts those in which nothing is in use; how many.
+    /// Of the sort in which nobody expects anything, `is_left` tells by its first word what only the dead have used.
+    /// They go back to their regions through [`Heap::tidy`]; the others wait for a heap that needs one.
+    pub async fn adopt_empty(
+        &mut self,
+        most: usize,
+        is_left: impl Fn(u64) -> bool,
+    ) -> Result<usize> {
+        let (region, from) = self.next_abandoned;
+        let Some(place) = self.places.get(region) else {
+            self.next_abandoned = (0, 0);
+            return Ok(0);
+        };
+        let table = place.read_table(&self.worker).await?;
+        let is_next = |(chunk, entry): &(u64, Entry)| entry.owner == NOBODY && *chunk >= from;
+        let some: Vec<_> =
+            self.abandoned(region, &table).into_iter().filter(is_next).take(most).collect();
+        self.next_abandoned = match some.last() {
+            Some((chunk, _)) if some.len() == most => (region, chunk + 1),
+            _ => (region + 1, 0),
+        };
+        let mut adopted = 0;
+        for (chunk, entry) in some {
+            let class = entry.class;
+            let headers = self.headers(region, chunk, class).await?;
+            let is_raw = class == class.raw();
+            let is_empty = |header: &u64| *header <= FREED || is_raw && is_left(*header);
+            if headers.iter().all(is_empty) && self.take_over(region, chunk, entry).await? {
+                probe!("an empty slab of the dead is adopted");
+                adopted += 1;
+            }
+        }
+        Ok(adopted)
+    }
+
+    /// The first words of all objects of a slab.
+    async fn headers(&self, region: usize, chunk: u64, class: SizeClass) -> Result<Vec<u64>> {
+        let free = Bitmap::taken(class.objects());
+        let slab = Slab { region, chunk, class, free, empty_since: None };
+        let offsets: Vec<u64> = (0..class.objects()).map(|number| slab.offset(number)).collect();
+        self.places[region].read_words(&self.worker, &offsets).await
+    }
+
     /// Adopts what has our name without our knowing, and tells the copies.
     pub(super) async fn settle(&mut self) -> Result<()> {
         for region in 0..self.places.len() {
@@ -90,8 +133,7 @@ impl Heap {
         probe!("a slab that nobody had is adopted");
         let free = Bitmap::taken(class.objects());
         let mut slab = Slab { region, chunk, class, free, empty_since: None };
-        let offsets: Vec<u64> = (0..class.objects()).map(|number| slab.offset(number)).collect();
-        let headers = self.places[region].read_words(&self.worker, &offsets).await?;
+        let headers = self.headers(region, chunk, class).await?;
         for (number, header) in headers.iter().enumerate() {
             if *header == 0 {
                 slab.free.give(number);

@@ -246,11 +246,11 @@ impl State {
                 changed = true;
             }
         }
-        if !self.has_heard_sessions(if new { terms.lease / 2 } else { terms.ended() }) {
+        if !self.has_heard_sessions(if new { terms.welcome() } else { terms.ended() }) {
             return changed;
         }
         for (client, record) in self.sessions.borrow().iter() {
-            let silent = new && record.granted == 0 && record.is_silent(now, terms);
+            let silent = new && record.granted == 0 && record.is_missing(now, terms);
             let mine = *client == self.means.client.0;
             let deaf = self.is_late() && record.acknowledged < next.epoch - 1;
             let deaf = deaf && record.has_lapsed(now, terms);

@@ -95,6 +95,11 @@ impl Record {
         now - self.read_at.min(now) > terms.ended() + terms.lease / 2
     }
 
+    /// Whether it has had time to hear of a new manager, and was not heard.
+    pub(super) fn is_missing(&self, now: Time, terms: &Terms) -> bool {
+        now - self.read_at.min(now) > terms.welcome()
+    }
+
     /// Whether nothing was heard of it for so long that it is time to do without it. Its lease may not
     /// have ended yet.
     pub(super) fn is_silent(&self, now: Time, terms: &Terms) -> bool {

@@ -217,7 +217,7 @@ impl SimTables {
             worker.block_on(persist(worker, async || Agent::join(worker, parts()).await))?;
         let Some(agent) = agent else { return Ok(None) };
         agent.set_trap(*trap);
-        agent.make_copies();
+        agent.look_after_pool();
         let client = Client::new(agent);
         self.0.tables.warm(&client);
         threads.borrow_mut().push((worker.clone(), client));
