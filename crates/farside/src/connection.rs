@@ -63,10 +63,11 @@ impl Connection {
     /// ```
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let agent = self.inner.client.agent();
+        agent.wake();
         self.worker().block_on(async {
             let output = future.await;
             // Nobody else gives the locks back that are on their way.
-            agent.quiesce().await;
+            agent.rest().await;
             output
         })
     }

@@ -11,8 +11,13 @@ const MOST_JOINING: usize = 2;
 impl Config {
     /// Puts out a node: its copies are gone, and where it was the primary the next copy is.
     pub fn remove_node(&mut self, id: u16) {
-        if let Some(life) = self.node(id).map(|node| node.incarnation) {
+        if let Some((life, draining)) = self.node(id).map(|node| (node.incarnation, node.draining))
+        {
             remember(&mut self.past_lives, life, MAX_PAST_LIVES);
+            if draining {
+                // However it went: it was to leave.
+                remember(&mut self.drained, life, MAX_DRAINED);
+            }
         }
         self.nodes.retain(|node| node.id != id);
         for region in &mut self.regions {
@@ -109,13 +114,6 @@ impl Config {
             !has || others >= region.copies || others > 0 && !waits
         };
         draining && self.regions.iter().all(elsewhere) && self.nodes.len() > 1
-    }
-
-    /// Lets a node go that has drained.
-    pub(crate) fn let_go(&mut self, id: u16) {
-        let Some(life) = self.node(id).map(|node| node.incarnation) else { return };
-        remember(&mut self.drained, life, MAX_DRAINED);
-        self.remove_node(id);
     }
 
     /// A primary does not stay on a node that drains, if there is another copy.

@@ -49,6 +49,8 @@ pub struct Agent {
     noted: Arc<Noted>,
     /// Releases under way.
     pub(crate) releasing: Cell<usize>,
+    /// Nobody drives the thread for a while.
+    pub(crate) resting: Cell<bool>,
     /// Locks may be left behind: the place of this thread is not for another one.
     pub(crate) unclean: Cell<bool>,
     pub(crate) tally: Tally,
@@ -113,6 +115,7 @@ impl Agent {
             floors: RefCell::default(),
             noted,
             releasing: Cell::new(0),
+            resting: Cell::new(false),
             unclean: Cell::new(false),
             tally: Tally::default(),
             trap: Cell::new(None),
@@ -229,6 +232,18 @@ impl Agent {
         while busy() && self.worker.now() - start < PATIENCE {
             self.worker.yield_now().await;
         }
+    }
+
+    /// Waits like [`Agent::quiesce`]; and nothing that others wait for begins before [`Agent::wake`]. For one who drives this
+    /// thread now and then only.
+    pub async fn rest(&self) {
+        self.quiesce().await;
+        self.resting.set(true);
+    }
+
+    /// The thread is driven again.
+    pub fn wake(&self) {
+        self.resting.set(false);
     }
 
     /// Leaves out a rule, to see what it is good for.

@@ -59,6 +59,9 @@ impl Agent {
     pub(crate) async fn act(&self) -> Result<(Permit, Rc<Queues>), TxnError> {
         let config = self.seat.view().config();
         let queues = self.reach(&config).await;
+        while self.resting.get() {
+            self.worker.yield_now().await;
+        }
         let permit = self.permit()?;
         match permit.config().epoch == config.epoch {
             true => Ok((permit, queues)),

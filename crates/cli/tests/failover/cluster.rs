@@ -40,7 +40,7 @@ impl NodeProcess {
             .args(["--trust-network", "--config-store", store])
             .args(["--lease", &lease().as_millis().to_string()])
             .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
+            .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let mut line = String::new();

@@ -202,7 +202,7 @@ impl State {
             // One after the other: each may be the last copy once another is gone.
             if next.is_drained(node.id, crate::CONTROL_BYTES) {
                 probe!("a node has drained");
-                next.let_go(node.id);
+                next.remove_node(node.id);
                 changed = true;
             }
         }
