@@ -13,7 +13,7 @@ use crate::output::say;
 /// Which database.
 #[derive(Args)]
 pub(crate) struct DataArgs {
-    /// The database: file:PATH, tcp:HOST:PORT,…, rdma:HOST:PORT,… or etcd:HOST:PORT,…/NAME
+    /// The database: file:PATH, tcp:HOST:PORT,…, rdma:HOST:PORT,…, etcd:HOST:PORT,…/NAME or pool:PATH
     #[arg(long, value_name = "URL")]
     connect: String,
 

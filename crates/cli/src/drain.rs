@@ -20,7 +20,7 @@ use crate::progress::Progress;
 /// Options of `farside drain`.
 #[derive(Args)]
 pub(crate) struct DrainArgs {
-    /// Where the pool's configuration is: etcd:HOST:PORT,…/NAME or file:PATH
+    /// Where the pool's configuration is: etcd:HOST:PORT,…/NAME or pool:PATH
     #[arg(long, value_name = "URL")]
     connect: String,
 
@@ -54,9 +54,11 @@ pub(crate) fn run(args: &DrainArgs) -> Result<ExitCode> {
     signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))
         .context("catching Ctrl-C")?;
     // Whoever uses the pool makes the copies; nobody else may be there.
-    let used = !config.regions.is_empty() && args.connect.starts_with("etcd:");
+    let used = !config.regions.is_empty();
     let options = Options { network: args.credentials.options()?, ..Options::default() };
-    let _db = used.then(|| Database::open_with(&args.connect, &options)).transpose()?;
+    // What a store calls a file is a pool to a database.
+    let url = args.connect.replacen("file:", "pool:", 1);
+    let _db = used.then(|| Database::open_with(&url, &options)).transpose()?;
     let petition = Petition::Drain { node: node.id };
     worker.block_on(store.petition(&petition.key(), &petition.encode()))?;
     let left = wait(args, &worker, &store, &node, &stop)?;

@@ -36,7 +36,7 @@ struct Cli {
 enum Command {
     /// Measure a workload on a fabric
     Bench(Box<bench::BenchArgs>),
-    /// Transfers between accounts on a replicated pool of three processes, in a few seconds: start here
+    /// Transfers between accounts on a replicated pool, a client and a node of which are killed, in a few seconds: start here
     Demo(demo::DemoArgs),
     /// Print the value of a key
     Get(data::KeyArgs),
@@ -58,6 +58,9 @@ enum Command {
     Status(Box<status::StatusArgs>),
     /// Check this machine for each fabric, and say what to do where something is missing
     Doctor(doctor::DoctorArgs),
+    /// A client process that is going to be killed; started by `farside demo`
+    #[command(hide = true)]
+    DemoClient(demo::ClientArgs),
     /// One client process of a benchmark; started by `farside bench`
     #[command(hide = true)]
     BenchClient(bench::ClientArgs),
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Command::BenchClient(args) => bench::run_client(&args),
         Command::Check(args) => check::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::DemoClient(args) => demo::run_client(&args),
         Command::Get(args) => data::get(&args),
         Command::Put(args) => data::put(&args),
         Command::Delete(args) => data::delete(&args),

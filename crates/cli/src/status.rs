@@ -18,7 +18,7 @@ use crate::rdma_args::RdmaArgs;
 /// Options of `farside status`.
 #[derive(Args)]
 pub(crate) struct StatusArgs {
-    /// Where the pool's configuration is: etcd:HOST:PORT,…/NAME or file:PATH
+    /// Where the pool's configuration is: etcd:HOST:PORT,…/NAME or pool:PATH
     #[arg(long, value_name = "URL")]
     connect: String,
 

@@ -1,4 +1,5 @@
-//! Where a database is: `mem:`, `file:PATH` (or several, a memory node each), `tcp:HOST:PORT,…`, `rdma:HOST:PORT,…`, `etcd:HOST:PORT,…/NAME`.
+//! Where a database is: `mem:`, `file:PATH` (or several, a memory node each), `tcp:HOST:PORT,…`, `rdma:HOST:PORT,…`, `etcd:HOST:PORT,…/NAME`,
+//! `pool:PATH` (members looked up in a file that all of them reach).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,8 +31,8 @@ pub(crate) enum Place {
     Pool(String),
 }
 
-const EXPECTED: &str = "expected mem:, file:PATH, tcp:HOST:PORT,HOST:PORT, rdma:HOST:PORT or \
-                        etcd:HOST:PORT/NAME, and perhaps ?copies=N&memory=SIZE";
+const EXPECTED: &str = "expected mem:, file:PATH, tcp:HOST:PORT,HOST:PORT, rdma:HOST:PORT, etcd:HOST:PORT/NAME or pool:PATH, \
+                        and perhaps ?copies=N&memory=SIZE";
 
 impl Url {
     pub(crate) fn parse(url: &str) -> Result<Self> {
@@ -51,6 +52,7 @@ impl Url {
                 Place::Nodes(nodes.iter().map(|node| format!("{prefix}{node}")).collect())
             }
             Some(("etcd", _)) => Place::Pool(main.into()),
+            Some(("pool", path)) if !path.is_empty() => Place::Pool(main.into()),
             Some(("sim", _)) => {
                 return Err(wrong(
                     "a simulated cluster is for `farside sim` and `farside bench --fabric`".into(),
@@ -128,11 +130,12 @@ mod tests {
         assert_eq!(parsed.place, Place::Nodes(vec!["a:1".into(), "b:2".into()]));
         let parsed = Url::parse("rdma:a:1").unwrap();
         assert_eq!(parsed.place, Place::Nodes(vec!["rdma:a:1".into()]));
+        assert_eq!(Url::parse("pool:/tmp/x").unwrap().place, Place::Pool("pool:/tmp/x".into()));
         let files = Place::Files(vec!["/tmp/x".into(), "y".into()]);
         assert_eq!(Url::parse("file:/tmp/x,y").unwrap().place, files);
-        for wrong in
-            ["", "mem", "mem:x", "file:", "tcp:", "tcp:a", "tcp:a:0", "http://x", "sim:cxl"]
-        {
+        for wrong in [
+            "", "mem", "mem:x", "file:", "pool:", "tcp:", "tcp:a", "tcp:a:0", "http://x", "sim:cxl",
+        ] {
             assert!(Url::parse(wrong).is_err(), "{wrong}");
         }
         let leases =

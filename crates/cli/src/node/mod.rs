@@ -62,7 +62,7 @@ pub(crate) struct NodeArgs {
     #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     max_connections: u32,
 
-    /// Belong to the pool whose configuration is there (etcd:HOST:PORT,…/NAME or file:PATH); if there is
+    /// Belong to the pool whose configuration is there (etcd:HOST:PORT,…/NAME or pool:PATH); if there is
     /// none, found it
     #[arg(long, value_name = "URL")]
     config_store: Option<String>,

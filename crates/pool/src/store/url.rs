@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::{ConfigStore, EtcdStore, FileStore};
 
-/// The store that a URL names: `etcd:HOST:PORT,HOST:PORT/NAME` or `file:PATH`; or what is wrong with it.
+/// The store that a URL names: `etcd:HOST:PORT,HOST:PORT/NAME` or `pool:PATH`; or what is wrong with it.
 pub fn open(url: &str, timeout: Duration) -> Result<Rc<dyn ConfigStore>, String> {
     let expected =
-        |why: &str| format!("'{url}': {why}; expected etcd:HOST:PORT,HOST:PORT/NAME or file:PATH");
+        |why: &str| format!("'{url}': {why}; expected etcd:HOST:PORT,HOST:PORT/NAME or pool:PATH");
     match url.split_once(':') {
         Some(("etcd", rest)) => {
             let (servers, name) = rest.split_once('/').ok_or_else(|| expected("no /NAME"))?;
@@ -28,7 +28,10 @@ pub fn open(url: &str, timeout: Duration) -> Result<Rc<dyn ConfigStore>, String>
             }
             Ok(Rc::new(EtcdStore::new(servers, name, timeout)))
         }
-        Some(("file", path)) if !path.is_empty() => Ok(Rc::new(FileStore::new(Path::new(path)))),
+        // The first is what a database is opened by.
+        Some(("pool" | "file", path)) if !path.is_empty() => {
+            Ok(Rc::new(FileStore::new(Path::new(path))))
+        }
         _ => Err(expected("no such store")),
     }
 }
@@ -40,7 +43,7 @@ mod tests {
     #[test]
     fn wrong_urls_say_what_was_expected() {
         let second = std::time::Duration::from_secs(1);
-        for good in ["etcd:127.0.0.1:2379/bank", "etcd:a:1,b:2/x.y-z", "file:/tmp/x"] {
+        for good in ["etcd:127.0.0.1:2379/bank", "etcd:a:1,b:2/x.y-z", "file:/tmp/x", "pool:/tmp/x"] {
             assert!(open(good, second).is_ok(), "{good}");
         }
         for (wrong, why) in [
