@@ -39,6 +39,8 @@ struct Other {
 pub(crate) struct Silent {
     pub(crate) slot: u16,
     pub(crate) client: u64,
+    /// The last that was heard of it.
+    pub(crate) beat: u64,
 }
 
 /// A repair by a thread of this process, until it is dropped.
@@ -93,7 +95,8 @@ impl Watch {
             let is_there = other.client != 0 && other.client != me && !other.being_repaired;
             is_there && now - other.changed.min(now) >= patience
         });
-        silent.map(|(other, slot)| Silent { slot, client: other.client }).collect()
+        let silent = silent.map(|(other, slot)| (*other, slot));
+        silent.map(|(Other { client, beat, .. }, slot)| Silent { slot, client, beat }).collect()
     }
 
     /// How long until the next one may be taken for dead; `None` if nobody will be.
@@ -116,7 +119,7 @@ impl Watch {
         let seen = self.seen();
         let mut others = seen.others.iter().zip(0..);
         let found = others.find(|(other, _)| other.client == client);
-        found.map(|(_, slot)| Silent { slot, client })
+        found.map(|(other, slot)| Silent { slot, client, beat: other.beat })
     }
 
     /// Takes over a repair within this process; `None` if another thread is at it.
@@ -184,7 +187,7 @@ mod tests {
         }
         let silent = |now| watch.silent(at(now), 9, patience);
         assert_eq!(silent(8_999), []);
-        assert_eq!(silent(9_000), [Silent { slot: 1, client: 8 }]);
+        assert_eq!(silent(9_000), [Silent { slot: 1, client: 8, beat: 3 }]);
         assert!(watch.lives(7, at(9_600), patience) && !watch.lives(8, at(9_600), patience));
         assert_eq!(watch.next(at(8_000), 9, patience), Some(Duration::from_millis(1)));
         let repairing = watch.begin(1).unwrap();

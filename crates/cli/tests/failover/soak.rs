@@ -129,7 +129,8 @@ impl Soak {
             .args(["drain", "--timeout", "30", "--connect", &self.cluster.url, &node.address])
             .output()
             .unwrap();
-        assert!(drained.status.success(), "{}", String::from_utf8_lossy(&drained.stderr));
+        let said = String::from_utf8_lossy(&drained.stderr);
+        assert!(drained.status.success(), "{said}, with {:?}", self.cluster.config());
         let start = Instant::now();
         while node.child.try_wait().unwrap().is_none() {
             assert!(start.elapsed() < LIMIT, "a node that has drained does not end");

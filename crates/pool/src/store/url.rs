@@ -43,7 +43,8 @@ mod tests {
     #[test]
     fn wrong_urls_say_what_was_expected() {
         let second = std::time::Duration::from_secs(1);
-        for good in ["etcd:127.0.0.1:2379/bank", "etcd:a:1,b:2/x.y-z", "file:/tmp/x", "pool:/tmp/x"] {
+        for good in ["etcd:127.0.0.1:2379/bank", "etcd:a:1,b:2/x.y-z", "file:/tmp/x", "pool:/tmp/x"]
+        {
             assert!(open(good, second).is_ok(), "{good}");
         }
         for (wrong, why) in [

@@ -42,6 +42,8 @@ struct Repair<'a> {
     permit: Permit,
     queues: Rc<Queues>,
     dead: Silent,
+    /// Whether it lives or not.
+    forced: bool,
 }
 
 #[cfg(feature = "traps")]
@@ -74,7 +76,7 @@ async fn repair(agent: Rc<Agent>, dead: Silent, forced: bool) {
     }
     // One thread of a process is enough.
     let Some(_repairing) = agent.session.watch.begin(dead.slot) else { return };
-    let repair = Repair { agent: &agent, permit, queues, dead };
+    let repair = Repair { agent: &agent, permit, queues, dead, forced };
     match repair.run().await {
         Ok(Some(erased)) => {
             probe!("a dead session is repaired");
@@ -148,10 +150,10 @@ impl Repair<'_> {
 
     /// Somebody else may try, who reaches all nodes perhaps; but not before nothing of ours is on its way any more.
     async fn give_up(self) {
-        let Repair { agent, permit, dead, .. } = self;
+        let Repair { agent, permit, dead, forced, .. } = self;
         drop(permit);
         let Ok((permit, queues)) = agent.act().await else { return };
-        let again = Repair { agent, permit, queues, dead };
+        let again = Repair { agent, permit, queues, dead, forced };
         if !again.queues.is_broken()
             && let Ok(word) = again.word(REPAIRER)
         {
@@ -188,8 +190,14 @@ impl Repair<'_> {
         }
         // Whoever repaired it before us has given up its place before it gave up the claim.
         let line = read_line(&agent.worker, &self.queues, self.config(), self.dead.slot).await?;
-        if line.client != self.dead.client {
-            probe!("a dead session was repaired meanwhile");
+        let repaired = line.client != self.dead.client;
+        // To claim it may have taken a while, in which it was heard again.
+        if repaired || line.beat != self.dead.beat && !self.forced {
+            if repaired {
+                probe!("a dead session was repaired meanwhile");
+            } else {
+                probe!("a session that seemed to be dead is heard again");
+            }
             word.give_up(me).await?;
             return Ok(false);
         }
