@@ -16,7 +16,7 @@ use crate::common::Etcd;
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// No step takes longer.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) fn lease() -> Duration {
     let asked = std::env::var("FARSIDE_LEASE_MS").ok().and_then(|ms| ms.parse().ok());

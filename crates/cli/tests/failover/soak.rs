@@ -126,7 +126,7 @@ impl Soak {
     fn drain(&mut self) {
         let mut node = self.cluster.nodes.swap_remove(0);
         let drained = Command::new(env!("CARGO_BIN_EXE_farside"))
-            .args(["drain", "--timeout", "30", "--connect", &self.cluster.url, &node.address])
+            .args(["drain", "--timeout", "120", "--connect", &self.cluster.url, &node.address])
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&drained.stderr);
