@@ -57,7 +57,8 @@ pub(crate) fn run(args: &DrainArgs) -> Result<ExitCode> {
     let used = !config.regions.is_empty();
     let options = Options { network: args.credentials.options()?, ..Options::default() };
     // What a store calls a file is a pool to a database.
-    let url = args.connect.replacen("file:", "pool:", 1);
+    let url = args.connect.strip_prefix("file:");
+    let url = url.map_or(args.connect.clone(), |path| format!("pool:{path}"));
     let _db = used.then(|| Database::open_with(&url, &options)).transpose()?;
     let petition = Petition::Drain { node: node.id };
     worker.block_on(store.petition(&petition.key(), &petition.encode()))?;

@@ -147,7 +147,12 @@ impl Database {
             return Ok(Connection { inner });
         }
         let worker = Worker::new(self.inner.number);
-        let connection = worker.block_on(self.attach(&worker))?;
+        let connection = worker.block_on(async {
+            let connection = self.attach(&worker).await?;
+            // Nobody may drive it for a while.
+            connection.client().agent().rest().await;
+            Ok::<_, Error>(connection)
+        })?;
         CONNECTIONS.with_borrow_mut(|connections| {
             connections.insert(self.inner.number, Rc::downgrade(&connection.inner))
         });

@@ -51,6 +51,8 @@ pub struct Agent {
     pub(crate) releasing: Cell<usize>,
     /// Nobody drives the thread for a while.
     pub(crate) resting: Cell<bool>,
+    /// By how many that are within each other.
+    driven: Cell<u32>,
     /// Locks may be left behind: the place of this thread is not for another one.
     pub(crate) unclean: Cell<bool>,
     pub(crate) tally: Tally,
@@ -116,6 +118,7 @@ impl Agent {
             noted,
             releasing: Cell::new(0),
             resting: Cell::new(false),
+            driven: Cell::new(0),
             unclean: Cell::new(false),
             tally: Tally::default(),
             trap: Cell::new(None),
@@ -150,6 +153,8 @@ impl Agent {
 
     /// Begins a transaction; one that begins again, with the age that it had.
     pub async fn begin(self: &Rc<Self>, age: Option<u64>) -> Result<Box<Txn>, TxnError> {
+        // Somebody drives it, whoever that is.
+        self.resting.set(false);
         let (leave, queues) = self.ready().await?;
         let age = age.unwrap_or_else(|| self.next_age());
         Ok(Txn::new(Rc::clone(self), leave, queues, age))
@@ -234,15 +239,19 @@ impl Agent {
         }
     }
 
-    /// Waits like [`Agent::quiesce`]; and nothing that others wait for begins before [`Agent::wake`]. For one who drives this
-    /// thread now and then only.
+    /// Waits like [`Agent::quiesce`]; and nothing that others wait for begins before [`Agent::wake`], or the next transaction.
+    /// For one who drives this thread now and then only; the outermost, where one does so within another.
     pub async fn rest(&self) {
-        self.quiesce().await;
-        self.resting.set(true);
+        self.driven.set(self.driven.get().saturating_sub(1));
+        if self.driven.get() == 0 {
+            self.quiesce().await;
+            self.resting.set(true);
+        }
     }
 
-    /// The thread is driven again.
+    /// The thread is driven, until [`Agent::rest`].
     pub fn wake(&self) {
+        self.driven.set(self.driven.get() + 1);
         self.resting.set(false);
     }
 

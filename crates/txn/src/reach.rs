@@ -59,8 +59,8 @@ impl Agent {
     pub(crate) async fn act(&self) -> Result<(Permit, Rc<Queues>), TxnError> {
         let config = self.seat.view().config();
         let queues = self.reach(&config).await;
-        while self.resting.get() {
-            self.worker.yield_now().await;
+        if self.resting.get() {
+            return Err(TxnError::NotNow);
         }
         let permit = self.permit()?;
         match permit.config().epoch == config.epoch {

@@ -96,8 +96,8 @@ impl SafePoint for Passed<'_> {
     }
 }
 
-/// How many slabs of the dead are looked at at a time.
-const LOOKED_AT: usize = 16;
+/// How many slabs of the dead are looked at at a time: nobody waits for long.
+const LOOKED_AT: usize = 4;
 
 /// Takes back what the dead had, again and again, as long as the thread's agent exists.
 pub(crate) async fn reclaim(agent: Weak<Agent>) {
@@ -107,7 +107,7 @@ pub(crate) async fn reclaim(agent: Weak<Agent>) {
             let is_left = |header| Raw::from_word(header) != Raw::Other;
             let _ = lent.heap().adopt_empty(LOOKED_AT, is_left).await;
         }
-        let (worker, pause) = (agent.worker.clone(), 2 * agent.lease());
+        let (worker, pause) = (agent.worker.clone(), agent.lease() / 2);
         drop(agent);
         worker.sleep(pause).await;
     }

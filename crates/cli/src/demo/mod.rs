@@ -2,6 +2,7 @@
 
 mod work;
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::rc::Rc;
@@ -9,11 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use farside::{Connection, Database, Table};
 use farside_fabric::Worker;
 use farside_pool::{Config, ConfigStore, Region, store};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::node::STORE_TIMEOUT;
 use crate::node_process::{self, Running};
@@ -65,10 +67,11 @@ impl Drop for Folder {
 /// Runs `farside demo`.
 pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))
-        .context("catching Ctrl-C")?;
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
+    }
     let folder = Folder::new()?;
-    let mut pool = Pool::start(&folder.0)?;
+    let mut pool = Pool::start(&folder.0, &stop)?;
     say!("started {NODES} memory nodes, processes that know nothing of transactions");
     let db = Database::open(&format!("{}?copies={COPIES}", pool.url))?;
     let connection = db.connect()?;
@@ -79,10 +82,14 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     let story = Story { working: &working, stop: &stop, part: part(args) };
     let told = story.tell(&mut pool, other, args);
     let seconds = working.begun.elapsed().as_secs_f64();
-    let counters = working.finish()?;
-    if !told? {
+    if stop.load(Ordering::Relaxed) {
         say!("interrupted");
+        drop((pool, folder));
+        // A Ctrl-C ends the nodes, too: there is nothing to wait for.
+        std::process::exit(130);
     }
+    told?;
+    let counters = working.finish()?;
     let right = report(&connection, &accounts, &counters, seconds)?;
     drop(connection);
     drop(db);
@@ -99,10 +106,8 @@ pub(crate) fn run_client(args: &ClientArgs) -> Result<ExitCode> {
     let connection = db.connect()?;
     let accounts = connection.block_on(connection.table("accounts"))?;
     let working = Working::start(&db, accounts);
-    // Nobody lives longer than who started it.
-    while !working.has_failed() && working.begun.elapsed() < Duration::from_secs(3600) {
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    // Nobody lives longer than who started it: its end of this pipe is closed then.
+    std::io::stdin().read_to_end(&mut Vec::new()).context("waiting for the end")?;
     working.finish()?;
     Ok(ExitCode::SUCCESS)
 }
@@ -113,16 +118,17 @@ struct Pool {
     url: String,
     store: Rc<dyn ConfigStore>,
     worker: Worker,
+    stop: Arc<AtomicBool>,
 }
 
 impl Pool {
-    fn start(folder: &Path) -> Result<Self> {
+    fn start(folder: &Path, stop: &Arc<AtomicBool>) -> Result<Self> {
         let url = format!("pool:{}", folder.join("config").display());
         let more = ["--config-store", &url, "--lease", LEASE_MS].map(Into::into);
         let start = |_| node_process::start("tcp", NODE_BYTES, &more);
         let nodes = (0..NODES).map(start).collect::<Result<_>>()?;
         let store = store::open(&url, STORE_TIMEOUT).map_err(anyhow::Error::msg)?;
-        let pool = Pool { nodes, url, store, worker: Worker::patient(1) };
+        let pool = Pool { nodes, url, store, worker: Worker::patient(1), stop: Arc::clone(stop) };
         pool.wait(|config| config.nodes.len() == NODES).context("waiting for the nodes")?;
         Ok(pool)
     }
@@ -130,7 +136,7 @@ impl Pool {
     fn start_client(&self) -> Result<Running> {
         let client = Command::new(node_process::program()?)
             .args(["demo-client", &self.url])
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -145,6 +151,9 @@ impl Pool {
     fn wait(&self, is: impl Fn(&Config) -> bool) -> Result<Duration> {
         let start = Instant::now();
         while !self.config().as_ref().is_some_and(&is) {
+            if self.stop.load(Ordering::Relaxed) {
+                bail!("interrupted");
+            }
             if start.elapsed() > PATIENCE {
                 bail!("nothing happens for {PATIENCE:?}: this machine may be too busy");
             }
@@ -177,17 +186,17 @@ struct Story<'a> {
 }
 
 impl Story<'_> {
-    /// `false` if somebody has stopped it.
-    fn tell(&self, pool: &mut Pool, other: Running, args: &DemoArgs) -> Result<bool> {
-        if !self.go_on(args)? {
-            return Ok(false);
-        }
+    fn tell(&self, pool: &mut Pool, mut other: Running, args: &DemoArgs) -> Result<()> {
+        self.go_on(args);
+        self.check()?;
         let usual = self.counters().take_longest();
+        if let Some(status) = other.0.try_wait()? {
+            bail!("the other client process ended by itself: {status}");
+        }
         drop(other);
         say!("killed another client process (kill -9) in the middle of its transfers");
-        if !self.go_on(args)? {
-            return Ok(false);
-        }
+        self.go_on(args);
+        self.check()?;
         let longest = self.counters().take_longest();
         say!(
             "  whoever met its locks repaired what it had left: the longest transfer since took {} ms, {} ms before",
@@ -197,23 +206,27 @@ impl Story<'_> {
         pool.kill_node()?;
         say!("killed a memory node (kill -9), with all that it had");
         let copied = pool.wait_for_copies()?;
-        if !self.go_on(args)? {
-            return Ok(false);
-        }
+        self.go_on(args);
+        self.check()?;
         say!(
             "  the others took over: the longest transfer since took {} ms; all had {COPIES} copies again after {} ms",
             self.counters().take_longest().as_millis(),
             copied.as_millis()
         );
-        Ok(true)
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        ensure!(!self.stop.load(Ordering::Relaxed), "interrupted");
+        Ok(())
     }
 
     fn counters(&self) -> &Arc<Counters> {
         &self.working.counters
     }
 
-    /// A third of the time passes; `false` if somebody has stopped it.
-    fn go_on(&self, args: &DemoArgs) -> Result<bool> {
+    /// A third of the time passes, unless somebody stops it.
+    fn go_on(&self, args: &DemoArgs) {
         let (begun, counters) = (self.working.begun, Arc::clone(self.counters()));
         let whole = args.seconds as f64;
         let _progress = Progress::show(move || {
@@ -222,16 +235,10 @@ impl Story<'_> {
             format!("[{bar:<30}] {} transfers", counters.committed.load(Ordering::Relaxed))
         });
         let start = Instant::now();
-        while start.elapsed() < self.part {
-            if self.stop.load(Ordering::Relaxed) {
-                return Ok(false);
-            }
-            if self.working.has_failed() {
-                break;
-            }
+        let is_over = || self.stop.load(Ordering::Relaxed) || self.working.has_failed();
+        while start.elapsed() < self.part && !is_over() {
             std::thread::sleep(Duration::from_millis(20));
         }
-        Ok(true)
     }
 }
 

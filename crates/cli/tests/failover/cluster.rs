@@ -18,9 +18,10 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// No step takes longer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
+/// Long, so that nobody is taken for dead who only waits for a core.
 pub(crate) fn lease() -> Duration {
     let asked = std::env::var("FARSIDE_LEASE_MS").ok().and_then(|ms| ms.parse().ok());
-    Duration::from_millis(asked.unwrap_or(100))
+    Duration::from_millis(asked.unwrap_or(300))
 }
 
 pub(crate) fn signal(child: &Child, signal: Signal) {

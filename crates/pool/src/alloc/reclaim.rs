@@ -31,18 +31,31 @@ impl Heap {
         is_left: impl Fn(u64) -> bool,
     ) -> Result<usize> {
         let (region, from) = self.next_abandoned;
-        let Some(place) = self.places.get(region) else {
+        // The next time elsewhere, however this ends.
+        self.next_abandoned = (region + 1, 0);
+        if region >= self.places.len() {
             self.next_abandoned = (0, 0);
             return Ok(0);
-        };
-        let table = place.read_table(&self.worker).await?;
+        }
+        let adopted = self.adopt_empty_of(region, from, most, is_left).await;
+        self.unsure |= adopted.is_err();
+        adopted
+    }
+
+    async fn adopt_empty_of(
+        &mut self,
+        region: usize,
+        from: u64,
+        most: usize,
+        is_left: impl Fn(u64) -> bool,
+    ) -> Result<usize> {
+        let table = self.places[region].read_table(&self.worker).await?;
         let is_next = |(chunk, entry): &(u64, Entry)| entry.owner == NOBODY && *chunk >= from;
         let some: Vec<_> =
             self.abandoned(region, &table).into_iter().filter(is_next).take(most).collect();
-        self.next_abandoned = match some.last() {
-            Some((chunk, _)) if some.len() == most => (region, chunk + 1),
-            _ => (region + 1, 0),
-        };
+        if let Some((chunk, _)) = some.last().filter(|_| some.len() == most) {
+            self.next_abandoned = (region, chunk + 1);
+        }
         let mut adopted = 0;
         for (chunk, entry) in some {
             let class = entry.class;
@@ -137,7 +150,8 @@ impl Heap {
         for (number, header) in headers.iter().enumerate() {
             if *header == 0 {
                 slab.free.give(number);
-            } else if *header != FREED && class == class.raw() {
+            } else if *header != FREED && class == class.raw() && entry.owner != self.owner {
+                // What is in a slab of our own name is ours, or of a thread before us in our place.
                 let addr = Addr::new(self.places[region].region, slab.offset(number));
                 self.strays.extend(addr.map(|addr| (addr, *header)));
             }

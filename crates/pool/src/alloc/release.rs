@@ -61,22 +61,14 @@ impl Heap {
         let freed: Vec<usize> =
             (0..numbers.len()).filter(|position| headers[*position] == FREED).collect();
         let was_full = slab.free.count() == 0;
-        let mut done = Ok(());
-        let mut given = 0;
-        for position in &freed {
-            let place = &self.places[region];
-            done = place.write(&self.worker, offsets[*position], &[0]).await;
-            if done.is_err() {
-                break;
-            }
-            let slab = self.slabs[index].as_mut().expect("seen above");
-            slab.free.give(numbers[*position]);
-            given += 1;
-        }
-        if was_full && given > 0 {
+        let cleared: Vec<u64> = freed.iter().map(|position| offsets[*position]).collect();
+        place.clear(&self.worker, &cleared).await?;
+        let slab = self.slabs[index].as_mut().expect("seen above");
+        freed.iter().for_each(|position| slab.free.give(numbers[*position]));
+        if was_full && !freed.is_empty() {
             self.note_room(class, index);
         }
-        done.map(|()| given)
+        Ok(freed.len())
     }
 
     /// Gives back slabs that are empty since a moment that everybody is past, except one of each class;

@@ -227,17 +227,29 @@ impl Place {
         Ok(())
     }
 
-    /// Writes words of an object on all replicas.
+    /// Writes words on all replicas.
     pub(super) async fn write(&self, worker: &Worker, offset: u64, words: &[u64]) -> Result<()> {
-        for copies in [&self.replicas, &self.joining] {
-            if copies.is_empty() {
-                continue;
-            }
+        for copies in [&self.replicas, &self.joining].into_iter().filter(|it| !it.is_empty()) {
             let mut round = worker.round();
             for (replica, base) in copies {
                 round.to(replica).write(base + offset, words);
             }
             round.ring().await?;
+        }
+        Ok(())
+    }
+
+    /// Clears the first words of objects on all replicas.
+    pub(super) async fn clear(&self, worker: &Worker, offsets: &[u64]) -> Result<()> {
+        for copies in [&self.replicas, &self.joining] {
+            for some in offsets.chunks(READS_PER_ROUND).filter(|_| !copies.is_empty()) {
+                let mut round = worker.round();
+                for (replica, base) in copies {
+                    let mut bell = round.to(replica);
+                    some.iter().for_each(|offset| bell.write(base + offset, &[0]));
+                }
+                round.ring().await?;
+            }
         }
         Ok(())
     }

@@ -76,6 +76,8 @@ async fn repair(agent: Rc<Agent>, dead: Silent, forced: bool) {
     }
     // One thread of a process is enough.
     let Some(_repairing) = agent.session.watch.begin(dead.slot) else { return };
+    // Who stops driving this thread waits for that: nobody else repairs it meanwhile.
+    let _busy = agent.busy();
     let repair = Repair { agent: &agent, permit, queues, dead, forced };
     match repair.run().await {
         Ok(Some(erased)) => {
