@@ -117,6 +117,6 @@ fn wait(
         if start.elapsed() > limit {
             bail!("node {} has not left within {} s; {rest}", node.id, args.timeout);
         }
-        std::thread::sleep(PAUSE);
+        worker.block_on(worker.sleep(PAUSE));
     }
 }

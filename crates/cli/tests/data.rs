@@ -91,4 +91,6 @@ fn the_demo_counts_the_money() {
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("all accounts together: 1000000"), "{said}");
     assert!(said.contains("the sum was right every time"), "{said}");
+    assert!(said.contains("killed another client process"), "{said}");
+    assert!(said.contains("all had 3 copies again"), "{said}");
 }

@@ -27,7 +27,7 @@ use work::{ACCOUNTS, BEGINNING, Counters, TASKS, THREADS, Working};
 #[derive(Args)]
 pub(crate) struct DemoArgs {
     /// How long transfers are made
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(3..=3600))]
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
 }
 
@@ -157,7 +157,7 @@ impl Pool {
             if start.elapsed() > PATIENCE {
                 bail!("nothing happens for {PATIENCE:?}: this machine may be too busy");
             }
-            std::thread::sleep(Duration::from_millis(5));
+            self.worker.block_on(self.worker.sleep(Duration::from_millis(5)));
         }
         Ok(start.elapsed())
     }
@@ -235,9 +235,10 @@ impl Story<'_> {
             format!("[{bar:<30}] {} transfers", counters.committed.load(Ordering::Relaxed))
         });
         let start = Instant::now();
+        let worker = Worker::patient(2);
         let is_over = || self.stop.load(Ordering::Relaxed) || self.working.has_failed();
         while start.elapsed() < self.part && !is_over() {
-            std::thread::sleep(Duration::from_millis(20));
+            worker.block_on(worker.sleep(Duration::from_millis(20)));
         }
     }
 }
