@@ -207,7 +207,7 @@ impl Soak {
             "id": 1, "proc": 0, "begin": begin, "end": end, "outcome": "committed", "ops": ops
         }));
         let (committed, unknown) = self.history.counts();
-        let text = self.history.text();
+        let text = std::mem::take(&mut self.history).text();
         if let Ok(path) = std::env::var("FARSIDE_HISTORY") {
             std::fs::write(path, &text).unwrap();
         }
