@@ -2,9 +2,10 @@
 
 #[path = "../../pool/tests/common/mod.rs"]
 mod common;
+#[path = "common/node_process.rs"]
+mod node_process;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +18,8 @@ use farside_pool::store::{self, EtcdStore};
 use farside_pool::{
     Config, ConfigStore, Connect, Means, Member, NetConnect, Petition, RegionId, View,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use node_process::{NodeProcess, signal};
+use rustix::process::Signal;
 
 /// Ten milliseconds where the time is measured; more where other tests use the machine, too.
 fn lease() -> Duration {
@@ -29,48 +31,6 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// No step takes longer.
 const LIMIT: Duration = Duration::from_secs(20);
-
-/// A node process, killed when dropped.
-struct NodeProcess {
-    child: Child,
-    address: String,
-}
-
-impl NodeProcess {
-    /// Started by `prefix`, if there is one, such as `ip netns exec NAME`.
-    fn start(prefix: &[String], store: &str, listen: &str) -> Self {
-        let program = env!("CARGO_BIN_EXE_farside").to_owned();
-        let command: Vec<String> = prefix.iter().cloned().chain([program]).collect();
-        let mut child = Command::new(&command[0])
-            .args(&command[1..])
-            .args(["node", "--memory", "64MiB", "--listen", listen, "--config-store", store])
-            .arg("--trust-network")
-            .args(["--lease", &lease().as_millis().to_string()])
-            .stdout(Stdio::piped())
-            .stderr(if std::env::var_os("VERBOSE").is_some() {
-                Stdio::inherit()
-            } else {
-                Stdio::null()
-            })
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("listening on ").expect("an address").to_owned();
-        NodeProcess { child, address }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), signal).unwrap();
-    }
-}
-
-impl Drop for NodeProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 struct Cluster {
     etcd: Etcd,
@@ -101,10 +61,13 @@ impl Cluster {
         let etcd = Etcd::start(name, other.map(|other| other.mine))?;
         let url = format!("etcd:{}/{name}", etcd.address());
         let here = other.map_or("127.0.0.1:0".into(), |other| format!("{}:0", other.mine));
-        let mut nodes: Vec<_> = (0..2).map(|_| NodeProcess::start(&[], &url, &here)).collect();
+        let mut nodes: Vec<_> =
+            (0..2).map(|_| NodeProcess::start(&[], &url, &here, lease())).collect();
         nodes.push(match other {
-            None => NodeProcess::start(&[], &url, &here),
-            Some(other) => NodeProcess::start(&other.prefix(), &url, &format!("{}:0", other.there)),
+            None => NodeProcess::start(&[], &url, &here, lease()),
+            Some(other) => {
+                NodeProcess::start(&other.prefix(), &url, &format!("{}:0", other.there), lease())
+            }
         });
         let over = Arc::new(AtomicBool::new(false));
         let view = watch(&url, &over);
@@ -183,7 +146,7 @@ impl Cluster {
         let address = self.nodes[number].address.clone();
         self.nodes[number].child.kill().unwrap();
         self.nodes[number].child.wait().unwrap();
-        self.nodes[number] = NodeProcess::start(&[], &self.url, &address);
+        self.nodes[number] = NodeProcess::start(&[], &self.url, &address, lease());
         self.wait_for("three members again", |config| config.nodes.len() == 3);
     }
 }
@@ -288,15 +251,15 @@ fn another_primary_is_in_force_soon_after_a_node_fails() {
     control(&cluster);
     let mut killed = Vec::new();
     for _ in 0..tries() {
-        let (time, victim) = cluster.failover(|node| node.signal(Signal::KILL));
+        let (time, victim) = cluster.failover(|node| signal(&node.child, Signal::KILL));
         killed.push(time);
         cluster.restart(victim);
     }
     let mut stopped = Vec::new();
     for _ in 0..tries() {
-        let (time, victim) = cluster.failover(|node| node.signal(Signal::STOP));
+        let (time, victim) = cluster.failover(|node| signal(&node.child, Signal::STOP));
         stopped.push(time);
-        cluster.nodes[victim].signal(Signal::CONT);
+        signal(&cluster.nodes[victim].child, Signal::CONT);
         // It finds that it was put out, and begins again by itself.
         cluster.wait_for("three members again", |config| config.nodes.len() == 3);
     }

@@ -34,7 +34,7 @@ pub struct Keeper {
 pub enum Lapsed {
     /// The node is no member any more: what it holds is worth nothing.
     PutOut,
-    /// The node was asked to leave, and may: what it had is elsewhere.
+    /// The node was asked to leave, and has left: it does not come back.
     Drained,
     /// The node does not answer its keeper, or is in another life.
     NodeGone,

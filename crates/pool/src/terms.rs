@@ -63,8 +63,8 @@ impl Terms {
         self.ended() + self.age() + self.age() / 100
     }
 
-    /// How long a new manager waits for sessions that have to find it first. They are told so late that what is changed then
-    /// can count when the takeover is over, and no sooner.
+    /// How long a new manager waits for sessions, which have to find it first. Not longer: those who stay have to acknowledge
+    /// who was put out by the time that the takeover is over.
     pub(crate) fn welcome(&self) -> Duration {
         self.lease - self.lease / 8
     }

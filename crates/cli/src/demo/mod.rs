@@ -79,8 +79,8 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     say!("opened {ACCOUNTS} accounts with {BEGINNING} each, on {COPIES} copies");
     let other = pool.start_client()?;
     let working = Working::start(&db, accounts);
-    let story = Story { working: &working, stop: &stop, part: part(args) };
-    let told = story.tell(&mut pool, other, args);
+    let span = Duration::from_secs(args.seconds);
+    let told = Story { working: &working, stop: &stop, span }.tell(&mut pool, other);
     let seconds = working.begun.elapsed().as_secs_f64();
     if stop.load(Ordering::Relaxed) {
         say!("interrupted");
@@ -94,10 +94,6 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     drop(connection);
     drop(db);
     Ok(ExitCode::from(u8::from(!right)))
-}
-
-fn part(args: &DemoArgs) -> Duration {
-    Duration::from_secs(args.seconds) / 3
 }
 
 /// Runs the client process that is going to be killed.
@@ -182,21 +178,19 @@ impl Pool {
 struct Story<'a> {
     working: &'a Working,
     stop: &'a AtomicBool,
-    part: Duration,
+    span: Duration,
 }
 
 impl Story<'_> {
-    fn tell(&self, pool: &mut Pool, mut other: Running, args: &DemoArgs) -> Result<()> {
-        self.go_on(args);
-        self.check()?;
+    fn tell(&self, pool: &mut Pool, mut other: Running) -> Result<()> {
+        self.go_on()?;
         let usual = self.counters().take_longest();
         if let Some(status) = other.0.try_wait()? {
             bail!("the other client process ended by itself: {status}");
         }
         drop(other);
         say!("killed another client process (kill -9) in the middle of its transfers");
-        self.go_on(args);
-        self.check()?;
+        self.go_on()?;
         let longest = self.counters().take_longest();
         say!(
             "  whoever met its locks repaired what it had left: the longest transfer since took {} ms, {} ms before",
@@ -206,8 +200,7 @@ impl Story<'_> {
         pool.kill_node()?;
         say!("killed a memory node (kill -9), with all that it had");
         let copied = pool.wait_for_copies()?;
-        self.go_on(args);
-        self.check()?;
+        self.go_on()?;
         say!(
             "  the others took over: the longest transfer since took {} ms; all had {COPIES} copies again after {} ms",
             self.counters().take_longest().as_millis(),
@@ -216,19 +209,14 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn check(&self) -> Result<()> {
-        ensure!(!self.stop.load(Ordering::Relaxed), "interrupted");
-        Ok(())
-    }
-
     fn counters(&self) -> &Arc<Counters> {
         &self.working.counters
     }
 
     /// A third of the time passes, unless somebody stops it.
-    fn go_on(&self, args: &DemoArgs) {
+    fn go_on(&self) -> Result<()> {
         let (begun, counters) = (self.working.begun, Arc::clone(self.counters()));
-        let whole = args.seconds as f64;
+        let whole = self.span.as_secs_f64();
         let _progress = Progress::show(move || {
             let share = (begun.elapsed().as_secs_f64() / whole).min(1.0);
             let bar = "#".repeat((share * 30.0) as usize);
@@ -237,9 +225,11 @@ impl Story<'_> {
         let start = Instant::now();
         let worker = Worker::patient(2);
         let is_over = || self.stop.load(Ordering::Relaxed) || self.working.has_failed();
-        while start.elapsed() < self.part && !is_over() {
+        while start.elapsed() < self.span / 3 && !is_over() {
             worker.block_on(worker.sleep(Duration::from_millis(20)));
         }
+        ensure!(!self.stop.load(Ordering::Relaxed), "interrupted");
+        Ok(())
     }
 }
 

@@ -1,16 +1,13 @@
 //! Node processes with an etcd.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::common::Etcd;
+use crate::node_process::NodeProcess;
 use farside_fabric::Worker;
 use farside_pool::{Config, ConfigStore, Region, store};
-use rustix::process::{Pid, Signal, kill_process};
-
-use crate::common::Etcd;
 
 /// One cluster at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -24,38 +21,8 @@ pub(crate) fn lease() -> Duration {
     Duration::from_millis(asked.unwrap_or(300))
 }
 
-pub(crate) fn signal(child: &Child, signal: Signal) {
-    kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
-}
-
-/// A node process, killed when dropped.
-pub(crate) struct NodeProcess {
-    pub(crate) child: Child,
-    pub(crate) address: String,
-}
-
-impl NodeProcess {
-    fn start(store: &str) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_farside"))
-            .args(["node", "--memory", "64MiB", "--listen", "127.0.0.1:0"])
-            .args(["--trust-network", "--config-store", store])
-            .args(["--lease", &lease().as_millis().to_string()])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("listening on ").expect("an address").to_owned();
-        NodeProcess { child, address }
-    }
-}
-
-impl Drop for NodeProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn start_node(store: &str) -> NodeProcess {
+    NodeProcess::start(&[], store, "127.0.0.1:0", lease())
 }
 
 pub(crate) struct Cluster {
@@ -73,7 +40,7 @@ impl Cluster {
         let etcd = Etcd::start(name, None)?;
         let url = format!("etcd:{}/{name}", etcd.address());
         let store = store::open(&url, Duration::from_secs(2)).unwrap();
-        let nodes: Vec<_> = (0..nodes).map(|_| NodeProcess::start(&url)).collect();
+        let nodes: Vec<_> = (0..nodes).map(|_| start_node(&url)).collect();
         let clock = Worker::new(1);
         let cluster = Cluster { nodes, url, store, clock, _etcd: etcd, _alone: alone };
         cluster.wait_for("all members", |config| config.nodes.len() == cluster.nodes.len());
@@ -81,7 +48,7 @@ impl Cluster {
     }
 
     pub(crate) fn add_node(&mut self) {
-        self.nodes.push(NodeProcess::start(&self.url));
+        self.nodes.push(start_node(&self.url));
     }
 
     pub(crate) fn config(&self) -> Option<Config> {

@@ -7,4 +7,6 @@ mod cluster;
 #[path = "../../../pool/tests/common/mod.rs"]
 mod common;
 mod kills;
+#[path = "../common/node_process.rs"]
+mod node_process;
 mod soak;

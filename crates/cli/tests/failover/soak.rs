@@ -10,8 +10,9 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::client::{self, Client, History, PUT_OUT};
-use crate::cluster::{Cluster, LIMIT, lease, signal};
+use crate::cluster::{Cluster, LIMIT, lease};
 use crate::kills::connect;
+use crate::node_process::signal;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {

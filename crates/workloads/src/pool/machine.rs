@@ -43,10 +43,22 @@ pub(super) struct Process {
 impl Process {
     /// The view, looked at.
     pub(super) fn view(&self) -> Option<Arc<View>> {
-        let view = self.view.take();
-        self.view.set(view.clone());
-        view
+        look(&self.view)
     }
+}
+
+fn look(view: &Cell<Option<Arc<View>>>) -> Option<Arc<View>> {
+    let known = view.take();
+    view.set(known.clone());
+    known
+}
+
+/// A seat in the view, once the process has joined.
+fn sit<'s>(view: &Cell<Option<Arc<View>>>, seat: &'s mut Option<Seat>) -> Option<&'s Seat> {
+    if seat.is_none() {
+        *seat = Some(look(view)?.seat());
+    }
+    seat.as_ref()
 }
 
 /// A machine: a node, its keeper, and a session that can manage.
@@ -150,10 +162,7 @@ impl Shared {
                         LEASE / 64 + std::time::Duration::from_nanos(worker.random_below(60_000)),
                     )
                     .await;
-                let known = view.take();
-                view.set(known.clone());
-                let Some(view) = known else { continue };
-                let seat = seat.get_or_insert_with(|| view.seat());
+                let Some(seat) = sit(&view, &mut seat) else { continue };
                 shared.write(&worker, &links, seat).await;
                 if worker.random_below(32) == 0 {
                     claim(&worker, &links, seat, means.client.0).await;
@@ -173,10 +182,7 @@ impl Shared {
             let mut seat = None;
             loop {
                 worker.sleep(LEASE / 4).await;
-                let known = view.take();
-                view.set(known.clone());
-                let Some(view) = known else { continue };
-                let seat = seat.get_or_insert_with(|| view.seat());
+                let Some(seat) = sit(&view, &mut seat) else { continue };
                 copy_tables(&worker, &links, seat).await;
             }
         };
