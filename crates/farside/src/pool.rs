@@ -41,6 +41,7 @@ pub(crate) async fn open(worker: &Worker, url: &Url, network: &tcp::Options) -> 
         client,
         store: Rc::clone(&store),
         connect: fabric.connect(),
+        hasty: false,
     };
     let joined = Member::join(means).await.map_err(|error| Error::NodeLost(error.to_string()));
     let member = joined?;

@@ -59,7 +59,8 @@ impl Host {
         let timeout = 4 * self.terms.lease;
         let connect: Rc<dyn Connect> =
             Rc::new(NetConnect::new(client, self.options.clone(), self.rdma.clone(), timeout));
-        Ok(Means { worker: worker.clone(), client, store: Rc::clone(&self.store), connect })
+        let store = Rc::clone(&self.store);
+        Ok(Means { worker: worker.clone(), client, store, connect, hasty: false })
     }
 
     /// Keeps the node until it is put out, or does not answer any more.

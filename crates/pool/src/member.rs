@@ -34,6 +34,8 @@ pub struct Means {
     pub store: Rc<dyn ConfigStore>,
     /// How nodes are reached.
     pub connect: Rc<dyn Connect>,
+    /// For tests: as a manager it takes the silence of a node for its death, whatever is lost with it.
+    pub hasty: bool,
 }
 
 /// Why a session has ended.

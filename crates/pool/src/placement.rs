@@ -31,6 +31,12 @@ impl Config {
         self.choose_primaries();
     }
 
+    /// Whether a node has the only whole copy of a region.
+    pub fn has_last_copy(&self, id: u16) -> bool {
+        let only = |region: &Region| matches!(region.replicas[..], [last] if last.node == id);
+        self.regions.iter().any(only)
+    }
+
     /// Regions that have fewer copies than they should on nodes that stay, and nodes with room for another one; those
     /// first that have the fewest. `first` is where regions begin in a node's memory.
     fn lacking(&self, first: u64) -> Option<(usize, Replica)> {
@@ -218,8 +224,10 @@ mod tests {
         config.remove_node(second);
         let third = primary(&config);
         assert!(third != first && third != second);
+        assert!(!config.has_last_copy(third));
         config.remove_node(third);
         assert_eq!(primary(&config), first, "better one that drains than none");
+        assert!(config.has_last_copy(first));
         assert!(!config.is_drained(first, 4096));
     }
 

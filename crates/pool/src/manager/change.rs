@@ -228,8 +228,10 @@ impl State {
             let silent = new && record.granted == 0 && record.is_silent(now, terms);
             record.reborn || silent || record.is_dead(now, terms)
         };
-        let lost: Vec<u16> =
+        let mut lost: Vec<u16> =
             nodes.iter().filter(|(_, record)| is_lost(record)).map(|(id, _)| *id).collect();
+        // Whoever has been silent for longest is the least likely to come back.
+        lost.sort_by_key(|id| nodes[id].forsaken_since());
         // Who sees the smaller part of the pool may be the one that is cut off: those who see the larger
         // part have time to take over first. Silent ones count, too: those that are not quite dead yet
         // would follow one by one.
@@ -240,7 +242,10 @@ impl State {
             return false;
         }
         for id in &lost {
-            if next.nodes.len() > 1 {
+            if !nodes[id].reborn && next.has_last_copy(*id) && !self.means.hasty {
+                // Silence is no proof: it may only be slow, and what it has is nowhere else.
+                probe!("a silent node with a last copy is waited for");
+            } else if next.nodes.len() > 1 {
                 probe!("a node is put out");
                 next.remove_node(*id);
                 changed = true;

@@ -95,6 +95,11 @@ impl Record {
         now - self.read_at.min(now) > terms.ended() + terms.lease / 2
     }
 
+    /// Since when there is nothing to expect of it: of another life nothing ever was.
+    pub(super) fn forsaken_since(&self) -> Time {
+        if self.reborn { Time(0) } else { self.read_at }
+    }
+
     /// Whether it has had time to hear of a new manager, and was not heard.
     pub(super) fn is_missing(&self, now: Time, terms: &Terms) -> bool {
         now - self.read_at.min(now) > terms.welcome()

@@ -83,7 +83,7 @@ impl SimPool {
             Rc::new(SimStore { world: Rc::clone(&self.store), worker: worker.clone(), client });
         let connect: Rc<dyn Connect> =
             Rc::new(SimConnect { sim: Rc::downgrade(&self.sim), process });
-        Means { worker: worker.clone(), client: ClientId(client), store, connect }
+        Means { worker: worker.clone(), client: ClientId(client), store, connect, hasty: false }
     }
 
     /// Begins another life of a node, which asks to be a member.

@@ -1,8 +1,8 @@
 //! What happened, in true time, and what must hold of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use farside_pool::Config;
+use farside_pool::{Config, Replica};
 
 /// A write that its session believed in.
 #[derive(Clone, Copy, Debug)]
@@ -22,9 +22,31 @@ pub(super) struct Log {
     pub(super) writes: Vec<Believed>,
     /// Every configuration that was ever in the store.
     pub(super) configs: BTreeMap<u64, Config>,
+    /// A last copy that was given up, though its node may have been there.
+    pub(super) given_up: Option<String>,
 }
 
 impl Log {
+    /// Notes a configuration; `lives` are those of the machines at this time.
+    pub(super) fn note(&mut self, config: Config, lives: &BTreeSet<u64>) {
+        if self.configs.contains_key(&config.epoch) {
+            return;
+        }
+        if let Some(before) = self.configs.values().next_back() {
+            for (was, is) in before.regions.iter().zip(&config.regions) {
+                let lived = |replica: &Replica| {
+                    before.node(replica.node).is_some_and(|node| lives.contains(&node.incarnation))
+                };
+                if is.replicas.is_empty() && was.replicas.iter().any(lived) {
+                    let region = was.id;
+                    self.given_up =
+                        Some(format!("region {region} was given up on suspicion: {before:?}"));
+                }
+            }
+        }
+        self.configs.insert(config.epoch, config);
+    }
+
     /// Never two primaries: whoever believes in a write to one primary has its completion before the
     /// first write to the next is posted.
     pub(super) fn check_primaries(&self) -> Result<(), String> {

@@ -65,6 +65,8 @@ fn sit<'s>(view: &Cell<Option<Arc<View>>>, seat: &'s mut Option<Seat>) -> Option
 pub(super) struct Machine {
     pub(super) node: NodeId,
     pub(super) keeper: ProcessId,
+    /// Which of its lives this is.
+    pub(super) life: u64,
     pub(super) session: Process,
     /// Its node is up, and its keeper runs.
     pub(super) alive: bool,
@@ -81,7 +83,8 @@ impl Shared {
         let store: Rc<dyn ConfigStore> =
             Rc::new(SimStore { world: Rc::clone(&self.store), worker: worker.clone(), client });
         let connect: Rc<dyn Connect> = Rc::new(SimConnect { sim: Weak::clone(&self.sim), process });
-        Means { worker: worker.clone(), client: ClientId(client), store, connect }
+        let hasty = self.without == Some(Rule::LastCopy);
+        Means { worker: worker.clone(), client: ClientId(client), store, connect, hasty }
     }
 
     /// Starts the session of a process; `found` is for the very first.
@@ -193,7 +196,7 @@ impl Shared {
     fn may_write(&self, view: &View, worker: &Worker, config: &Config) -> bool {
         let now = worker.now();
         let may = match self.without {
-            None => view.may_act(now),
+            None | Some(Rule::LastCopy) => view.may_act(now),
             Some(Rule::Lease) => true,
             Some(Rule::Counting) => view.has_lease(now),
         };

@@ -60,6 +60,8 @@ pub enum Rule {
     Lease,
     /// A configuration counts only when all have acknowledged it.
     Counting,
+    /// A silent node that has the last copy of a region is waited for.
+    LastCopy,
 }
 
 /// What came of it.

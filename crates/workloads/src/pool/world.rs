@@ -55,6 +55,8 @@ pub(super) struct World {
     pub(super) unserved: BTreeMap<u16, u64>,
     pub(super) longest: u64,
     drained: u64,
+    /// All machines but one share a host that is too busy: they stop together.
+    crowded: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -95,6 +97,7 @@ pub(super) fn run(scenario: &Scenario, trace: bool) -> Outcome {
         unserved: BTreeMap::new(),
         longest: 0,
         drained: 0,
+        crowded: scenario.seed % 8 == 5,
     };
     let observer = sim.add_process();
     let clock = sim.add_thread(observer);
@@ -123,7 +126,8 @@ impl World {
     ) -> Result<(), String> {
         self.begin();
         self.wait(clock, 12 * LEASE).await;
-        let orderly = scenario.seed % 2 == 1;
+        // One fault after the other, each of which is over before the next.
+        let orderly = scenario.seed % 2 == 1 && !self.crowded;
         for _ in 0..scenario.events {
             let gap = if orderly {
                 14 * LEASE
@@ -151,6 +155,7 @@ impl World {
         self.heal();
         self.wait(clock, 100 * LEASE).await;
         self.shared.log.borrow().check_primaries()?;
+        self.shared.log.borrow().given_up.clone().map_or(Ok(()), Err)?;
         self.check_harmony()?;
         self.check_estates(observer, clock).await
     }
@@ -178,15 +183,17 @@ impl World {
         for _ in 0..MACHINES {
             let node = self.sim.add_node(NODE_BYTES);
             let (keeper, newcomer, lapsed) = self.shared.start_keeper(node);
+            let life = newcomer.incarnation;
             nodes.push(newcomer);
-            kept.push((node, keeper, lapsed));
+            kept.push((node, keeper, life, lapsed));
         }
-        for (number, (node, keeper, lapsed)) in kept.into_iter().enumerate() {
+        for (number, (node, keeper, life, lapsed)) in kept.into_iter().enumerate() {
             let found = (number == 0).then(|| nodes.clone());
             let session = self.shared.start_process(found);
             let machine = Machine {
                 node,
                 keeper,
+                life,
                 session,
                 alive: true,
                 isolated: false,
@@ -232,7 +239,8 @@ impl World {
     fn note_config(&self) {
         let store = self.shared.store.borrow();
         if let Some(config) = store.stored.newest() {
-            self.shared.log.borrow_mut().configs.entry(config.epoch).or_insert(config);
+            let lives = self.machines.iter().map(|machine| machine.life).collect();
+            self.shared.log.borrow_mut().note(config, &lives);
         }
     }
 
@@ -271,13 +279,14 @@ impl World {
         self.sim.kill(self.machines[number].session.id);
         self.sim.kill_node(node);
         self.sim.restart_node(node);
-        let (keeper, _, lapsed) = self.shared.start_keeper(node);
+        let (keeper, newcomer, lapsed) = self.shared.start_keeper(node);
         let session = self.shared.start_process(None);
         let (isolated, companion) =
             (self.machines[number].isolated, self.machines[number].companion);
         self.machines[number] = Machine {
             node,
             keeper,
+            life: newcomer.incarnation,
             session,
             alive: true,
             isolated,
@@ -321,11 +330,13 @@ impl World {
                 }
                 self.later(LEASE * 5, LEASE * 2, Undo::Restart(number));
             }
+            Event::PauseMachine if self.crowded => {
+                (0..self.machines.len())
+                    .filter(|it| *it != number)
+                    .for_each(|it| self.pause(it, pause));
+            }
             Event::PauseMachine => {
-                self.machines[number].paused_until_ns = now + ns(pause);
-                self.machines[number].session.paused_until_ns = now + ns(pause);
-                self.sim.pause(self.machines[number].keeper, pause);
-                self.sim.pause(self.machines[number].session.id, pause);
+                self.pause(number, pause);
                 if self.random.below(2) == 0 {
                     self.sim.pause_node(self.machines[number].node, pause);
                 }
@@ -357,6 +368,15 @@ impl World {
             }
             Event::Drain => self.drain(number),
         }
+    }
+
+    /// All processes of a machine stop for a while.
+    fn pause(&mut self, number: usize, pause: Duration) {
+        let until = self.sim.elapsed_ns() + ns(pause);
+        let machine = &mut self.machines[number];
+        (machine.paused_until_ns, machine.session.paused_until_ns) = (until, until);
+        self.sim.pause(machine.keeper, pause);
+        self.sim.pause(machine.session.id, pause);
     }
 
     /// Somebody asks for a machine to leave the pool.
