@@ -83,15 +83,31 @@ fn json(found: &Inspection) -> serde_json::Value {
                 "manages": session.client == config.manager,
                 "alive": condition.map(|condition| condition.alive),
                 "acknowledged": condition.map(|condition| condition.acknowledged),
+                "uncertainty_us": condition.and_then(|condition| condition.uncertainty_ns).map(micros),
+                "skew_ppm": condition.map(|condition| condition.skew_ppb as f64 / 1e3),
             })
         })
         .collect();
     serde_json::json!({
         "ok": is_well(found), "epoch": config.epoch, "counting": found.counting,
         "managed": found.managed, "lease_ms": config.lease_ns as f64 / 1e6,
+        "clock": {
+            "master": config.master.map(|master| master.node), "since": config.timed,
+            "uncertainty_us": worst(found).map(micros),
+        },
         "members": members, "regions": config.regions, "leases": leases,
         "repairs": config.fenced.len(), "petitions": found.petitions, "space": found.space,
     })
+}
+
+fn micros(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
+
+/// How uncertain of the time the worst of those is that live; `None` if somebody knows none.
+fn worst(found: &Inspection) -> Option<u64> {
+    let alive = found.sessions.values().filter(|session| session.alive);
+    alive.map(|session| session.uncertainty_ns).try_fold(0, |worst, one| Some(worst.max(one?)))
 }
 
 fn print(found: &Inspection) {
@@ -104,6 +120,17 @@ fn print(found: &Inspection) {
         config.epoch,
         config.lease_ns / 1_000_000
     );
+    match (config.master, worst(found)) {
+        (None, _) => say!("NOBODY HAS THE CLOCK for now: transactions wait"),
+        (Some(master), None) => {
+            say!("node {} has the clock; not all know its time yet", master.node)
+        }
+        (Some(master), Some(worst)) => say!(
+            "node {} has the clock; all know its time to {:.1} us or better",
+            master.node,
+            micros(worst)
+        ),
+    }
     say!("\nnode  state        primaries  copies  address");
     for node in &config.nodes {
         let Roles { primaries, copies } = config.roles(node.id);
@@ -117,13 +144,17 @@ fn print(found: &Inspection) {
         let home = if node.id == config.home { " (home)" } else { "" };
         say!("{:<5} {state:<12} {primaries:<10} {copies:<7} {}{home}", node.id, node.address);
     }
-    say!("\nsession           state    acknowledged");
+    say!("\nsession           state    acknowledged  uncertainty (us)  skew (ppm)");
     for session in &config.sessions {
         let condition = found.sessions.get(&session.client);
         let state = condition.map_or("unknown", |c| if c.alive { "alive" } else { "SILENT" });
         let acknowledged = condition.map_or("?".into(), |c| c.acknowledged.to_string());
         let manages = if session.client == config.manager { "  manages" } else { "" };
-        say!("{:016x}  {state:<8} {acknowledged}{manages}", session.client);
+        let known = condition.and_then(|c| c.uncertainty_ns);
+        let known = known.map_or("?".into(), |ns| format!("{:.1}", micros(ns)));
+        let skew = condition.map_or(0.0, |c| c.skew_ppb as f64 / 1e3);
+        let client = session.client;
+        say!("{client:016x}  {state:<8} {acknowledged:<13} {known:<17} {skew:<10.1}{manages}");
     }
     let lost = config.regions.iter().filter(|region| region.replicas.is_empty()).count();
     let free: u64 = found.space.values().map(|usage| usage.free_chunks).sum();

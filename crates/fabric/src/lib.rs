@@ -60,7 +60,7 @@ pub use error::{FabricError, Refusal, Result};
 pub use ids::{ClientId, NodeId};
 pub use link::{Capabilities, Persistence};
 pub use runtime::{Time, Worker};
-pub use services::{Handler, Services};
+pub use services::{Handler, Services, TIME};
 pub use verbs::{
     Counts, Done, Doorbell, MAX_ROUND_BYTES, MAX_ROUND_NODES, MAX_VERB_BYTES, MaskedCas, Outcomes,
     Passive, Phase, Queue, Ringing, Round, Tally, Ticket, Word, Words,

@@ -11,6 +11,9 @@ use crate::{ClientId, FabricError, NodeId, Result};
 /// [`FabricError::Service`].
 pub type Handler = dyn Fn(ClientId, &[u8]) -> Result<Vec<u8>, String> + Send + Sync;
 
+/// The service by which a node tells its clock, as little-endian nanoseconds. Every node on a network has it.
+pub const TIME: u16 = u16::MAX;
+
 /// The services that a memory node offers, by number.
 #[derive(Default)]
 pub struct Services {

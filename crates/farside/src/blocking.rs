@@ -2,7 +2,8 @@
 
 use crate::connection::Passing;
 use crate::{
-    Connection, Error, Outcome, Result, Snapshot, Table, TableOptions, Transaction, TransactionId,
+    Connection, Error, Level, Moment, Outcome, Result, Snapshot, Table, TableOptions, Transaction,
+    TransactionId,
 };
 
 /// A thread's way to a database, one call after the other.
@@ -68,9 +69,25 @@ impl Blocking {
     /// ```
     pub fn transact<T, E: From<Error>>(
         &self,
+        body: impl FnMut(&mut BlockingTransaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.transact_at(Level::Strict, body)
+    }
+
+    /// See [`Connection::transact_at`].
+    ///
+    /// ```
+    /// # let db = farside::Database::open("mem:")?.blocking()?;
+    /// # let table = db.create_table("t")?;
+    /// db.transact_at(farside::Level::Snapshot, |tx| tx.put(&table, b"key", b"value"))?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn transact_at<T, E: From<Error>>(
+        &self,
+        level: Level,
         mut body: impl FnMut(&mut BlockingTransaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let mut moment = crate::connection::Tries::new(&self.connection);
+        let mut moment = crate::connection::Tries::at(&self.connection, level);
         loop {
             let tx = self.connection.block_on(moment.begin())?;
             let mut tx = BlockingTransaction { connection: &self.connection, tx };
@@ -120,7 +137,21 @@ impl Blocking {
         Ok(BlockingSnapshot { connection: &self.connection, snapshot })
     }
 
-    /// The value of a key, in a transaction of its own.
+    /// See [`Connection::snapshot_at`].
+    ///
+    /// ```
+    /// # let db = farside::Database::open("mem:")?.blocking()?;
+    /// # let table = db.create_table("t")?;
+    /// let moment = db.snapshot()?;
+    /// assert_eq!(db.snapshot_at(moment.share())?.get(&table, b"key")?, None);
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn snapshot_at(&self, moment: Moment) -> Result<BlockingSnapshot<'_>> {
+        let snapshot = self.connection.block_on(self.connection.snapshot_at(moment))?;
+        Ok(BlockingSnapshot { connection: &self.connection, snapshot })
+    }
+
+    /// The value of a key now.
     ///
     /// ```
     /// # let db = farside::Database::open("mem:")?.blocking()?;
@@ -378,6 +409,18 @@ pub struct BlockingSnapshot<'c> {
 }
 
 impl BlockingSnapshot<'_> {
+    /// See [`Snapshot::share`].
+    ///
+    /// ```
+    /// # let db = farside::Database::open("mem:")?.blocking()?;
+    /// let moment = db.snapshot()?;
+    /// assert!(db.snapshot()?.share() >= moment.share());
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn share(&self) -> Moment {
+        self.snapshot.share()
+    }
+
     /// See [`Snapshot::get`].
     pub fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.connection.block_on(self.snapshot.get(table, key))

@@ -9,7 +9,7 @@ use farside_fabric::{Counts, Time, Worker};
 use farside_index::{Client, TableOptions};
 use farside_txn::Agent;
 
-use crate::{Database, Error, Result, Snapshot, Table, Transaction};
+use crate::{Database, Error, Level, Moment, Result, Snapshot, Table, Transaction};
 
 /// How long a transaction is tried again while others are in its way.
 ///
@@ -151,6 +151,40 @@ impl Connection {
         Ok(Snapshot::new(tx))
     }
 
+    /// A moment that was [shared](Snapshot::share), by this process or another one, to be read here, too. As long as the snapshot
+    /// is kept that it was shared from, this succeeds; afterwards perhaps, or [`Error::SnapshotTooOld`].
+    ///
+    /// ```
+    /// # let connection = farside::Database::open("mem:")?.connect()?;
+    /// # connection.block_on(async {
+    /// let table = connection.create_table("t").await?;
+    /// let before = connection.snapshot().await?;
+    /// connection.transact(async |tx| tx.put(&table, b"key", b"value").await).await?;
+    /// let mut here_too = connection.snapshot_at(before.share()).await?;
+    /// assert_eq!(here_too.get(&table, b"key").await?, None);
+    /// # Ok::<(), farside::Error>(()) })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub async fn snapshot_at(&self, moment: Moment) -> Result<Snapshot> {
+        let mut tx = self.inner.client.begin().await?;
+        tx.take_snapshot_of(moment.into()).await?;
+        Ok(Snapshot::new(tx))
+    }
+
+    /// The value of a key now, if it is there. Nobody is in its way, and it is in nobody's.
+    ///
+    /// ```
+    /// # let connection = farside::Database::open("mem:")?.connect()?;
+    /// # connection.block_on(async {
+    /// let table = connection.create_table("t").await?;
+    /// assert_eq!(connection.get(&table, b"key").await?, None);
+    /// # Ok::<(), farside::Error>(()) })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub async fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.transact(async |tx| tx.get(table, key).await).await
+    }
+
     /// Runs a transaction, again and again while others are in its way. What `body` returns is returned once it
     /// has committed; if it returns an error of its own, nothing is changed.
     ///
@@ -170,9 +204,35 @@ impl Connection {
     /// ```
     pub async fn transact<T, E: From<Error>>(
         &self,
+        body: impl AsyncFnMut(&mut Transaction) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.transact_at(Level::Strict, body).await
+    }
+
+    /// The same with another promise than usual: see [`Level`]. Weaker ones wait less where clocks of several machines have to
+    /// agree, and are less often in each other's way.
+    ///
+    /// ```
+    /// use farside::Level;
+    ///
+    /// # let connection = farside::Database::open("mem:")?.connect()?;
+    /// # connection.block_on(async {
+    /// let table = connection.create_table("t").await?;
+    /// connection
+    ///     .transact_at(Level::Snapshot, async |tx| {
+    ///         let seen = tx.get(&table, b"hits").await?.unwrap_or_default();
+    ///         tx.put(&table, b"copy", &seen).await
+    ///     })
+    ///     .await?;
+    /// # Ok::<(), farside::Error>(()) })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub async fn transact_at<T, E: From<Error>>(
+        &self,
+        level: Level,
         mut body: impl AsyncFnMut(&mut Transaction) -> Result<T, E>,
     ) -> Result<T, E> {
-        let mut tries = Tries::new(self);
+        let mut tries = Tries::at(self, level);
         loop {
             let mut tx = tries.begin().await?;
             let done = match body(&mut tx).await {
@@ -295,7 +355,7 @@ pub(crate) enum Passing {
 impl Passing {
     pub(crate) fn of(error: &Error) -> Option<Self> {
         match error {
-            Error::Conflict(_) => Some(Passing::Conflict),
+            Error::Conflict(_) | Error::SnapshotTooOld => Some(Passing::Conflict),
             error => error.is_passing().then_some(Passing::Node),
         }
     }
@@ -310,12 +370,13 @@ pub(crate) struct Tries<'c> {
     age: Option<u64>,
     /// When the try at hand began.
     begun: Time,
+    level: Level,
 }
 
 impl<'c> Tries<'c> {
-    pub(crate) fn new(connection: &'c Connection) -> Self {
+    pub(crate) fn at(connection: &'c Connection, level: Level) -> Self {
         let start = connection.worker().now();
-        Tries { connection, start, tries: 0, age: None, begun: start }
+        Tries { connection, start, tries: 0, age: None, begun: start, level }
     }
 
     fn limits(&self) -> RetryLimits {
@@ -335,7 +396,8 @@ impl<'c> Tries<'c> {
                     self.connection.worker().sleep(LONGEST_PAUSE).await;
                 }
                 begun => {
-                    let tx = begun?;
+                    let mut tx = begun?;
+                    tx.set_level(self.level);
                     self.age = Some(tx.age());
                     self.begun = self.connection.worker().now();
                     return Ok(Transaction::new(tx));

@@ -82,7 +82,10 @@ impl Database {
     ///
     /// Behind a `?` there may be `copies=N` (of everything), `memory=SIZE` and `nodes=N` (of `mem:` and new
     /// files), and `lease=TIME` (how long a process may be silent before the others take it for dead, such as `200ms`;
-    /// a second otherwise, and in a pool what its config store says), the same in all processes.
+    /// a second otherwise, and in a pool what its config store says), the same in all processes. Each process says for itself
+    /// how much memory old versions may take that long snapshots still need, beyond its rings (`old-memory=SIZE`, 64 MiB), and
+    /// what happens when that is not enough (`old-versions=`): writers wait (`block`), or are aborted (`abort`); or
+    /// snapshots become too old (`truncate`), or do so as soon as something is written (`none`).
     ///
     /// ```
     /// let db = farside::Database::open("mem:?copies=3&memory=64MiB")?;

@@ -22,6 +22,9 @@ pub enum Error {
     /// A key or a value is too large. Nothing was changed.
     #[error("{0}")]
     TooLarge(String),
+    /// Old versions of the moment that was to be read are not kept any more: take a newer snapshot.
+    #[error("the snapshot is too old: what was there at that time is not kept any more")]
+    SnapshotTooOld,
     /// Something took too long. Nothing was changed.
     #[error("timed out: {0}")]
     TimedOut(String),
@@ -88,7 +91,7 @@ impl From<TxnError> for Error {
             TxnError::Conflict(_) | TxnError::Moved => Error::Conflict(1),
             TxnError::Unreachable(_) => Error::NodeLost(error.to_string()),
             TxnError::NotNow => Error::TimedOut("the pool cannot be used now".into()),
-            TxnError::TooOld => Error::TimedOut("the snapshot is too old".into()),
+            TxnError::TooOld => Error::SnapshotTooOld,
             TxnError::TimedOut(what) => Error::TimedOut(what.into()),
             TxnError::Pending(why) => Error::OutcomePending(why),
             TxnError::Full(_) => Error::Full(error.to_string()),

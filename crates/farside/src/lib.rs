@@ -27,6 +27,7 @@
 //! | [`Connection`] | the way to it of one thread, asynchronous: many transactions at once |
 //! | [`Blocking`] | the same, one call after the other |
 //! | [`Transaction`], [`Snapshot`] | what reads and writes |
+//! | [`Level`], [`Moment`] | what a transaction is promised, and a snapshot that others read, too |
 //! | [`TransactionId`] | asks later whether a transaction has committed |
 //! | [`Typed`] | tables of other things than bytes |
 //! | [`ford`] | the interface of the FORD paper |
@@ -50,7 +51,8 @@ pub use connection::{Connection, RetryLimits};
 pub use database::{Database, Options};
 pub use error::{Error, Result};
 pub use farside_index::{MAX_KEY_BYTES, MAX_VALUE_BYTES, Table, TableOptions};
+pub use farside_txn::Level;
 pub use outcome::{OUTCOMES_KEPT, Outcome, TransactionId};
-pub use snapshot::Snapshot;
+pub use snapshot::{Moment, Snapshot};
 pub use transaction::Transaction;
 pub use typed::{Codec, Key, Plain, Serde, Typed};

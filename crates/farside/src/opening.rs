@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use farside_fabric::shm::Segment;
 use farside_fabric::{ClientId, NodeId, Worker, local, shm, tcp};
+use farside_pool::time::{self, Master};
 use farside_pool::{CONTROL_BYTES, Config, Links, Newcomer, Node, View};
-use farside_txn::clock::WorkerClock;
-use farside_txn::{Identity, Limits, Parts, Session};
+use farside_txn::clock::{Clock, PoolClock, WorkerClock};
+use farside_txn::{Identity, Parts, Session};
 
 use crate::fabric::Fabric;
 use crate::url::{Place, Url};
@@ -36,7 +37,15 @@ impl Opened {
             session: Arc::clone(&self.session),
             seat: self.view.seat(),
             links,
-            clock: Box::new(WorkerClock::of_host(worker)),
+            clock: self.clock(worker),
+        }
+    }
+
+    /// Processes of one host have one clock.
+    fn clock(&self, worker: &Worker) -> Box<dyn Clock> {
+        match &self.fabric {
+            Fabric::Net { .. } => Box::new(PoolClock::new(worker, &self.view)),
+            _ => Box::new(WorkerClock::of_host(worker)),
         }
     }
 
@@ -82,12 +91,18 @@ pub(crate) async fn open(worker: &Worker, url: &Url, options: &tcp::Options) -> 
     });
     let config = lay_out(client, &nodes, copies, first)?;
     let lease_ns = url.lease.unwrap_or(LEASE).as_nanos() as u64;
-    let config = Config { lease_ns, ..config };
+    // Nobody moves the clock: it goes with the first node.
+    let master = Some(Master { node: 0, ahead: 0, since: 1 });
+    let config = Config { lease_ns, master, ..config };
     let connect = fabric.connect();
     let links = Links::careless(worker, &connect);
     let view = View::alone(config);
+    if let Fabric::Net { .. } = fabric {
+        let (connect, known) = (fabric.connect(), Arc::downgrade(&view));
+        worker.spawn(time::follow(worker.clone(), connect, known)).detach();
+    }
     let identity = Identity::claim(worker, &links, &view.seat(), client.0).await?;
-    let session = Session::new(identity, Limits::default());
+    let session = Session::new(identity, url.limits);
     Ok(Opened { fabric, view, session, careless: true })
 }
 

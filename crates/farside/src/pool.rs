@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farside_fabric::{Worker, tcp};
 use farside_pool::{ConfigStore, Links, Means, Member, Petition, View, store};
-use farside_txn::{Identity, Limits, Session};
+use farside_txn::{Identity, Session};
 
 use crate::fabric::Fabric;
 use crate::opening::{Opened, fresh_id};
@@ -52,7 +52,7 @@ pub(crate) async fn open(worker: &Worker, url: &Url, network: &tcp::Options) -> 
     let connect = fabric.connect();
     let links = Links::new(worker, &connect);
     let identity = Identity::claim(worker, &links, &view.seat(), client.0).await?;
-    let session = Session::new(identity, Limits::default());
+    let session = Session::new(identity, url.limits);
     Ok(Opened { fabric, view, session, careless: false })
 }
 

@@ -3,7 +3,7 @@
 use farside_index::Tx;
 
 use crate::transaction::read_many;
-use crate::{Result, Table};
+use crate::{Error, Result, Table};
 
 /// One moment, to read from. Writers do not wait for it, nor abort it; old versions are kept while it is.
 ///
@@ -21,9 +21,67 @@ pub struct Snapshot {
     tx: Tx,
 }
 
+/// A moment, to be handed to other tasks, processes or machines, as text or as a number.
+///
+/// ```
+/// let moment = farside::Moment::from(17);
+/// assert_eq!(moment.to_string().parse(), Ok(moment));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Moment(u64);
+
+impl From<u64> for Moment {
+    fn from(time: u64) -> Self {
+        Moment(time)
+    }
+}
+
+impl From<Moment> for u64 {
+    fn from(moment: Moment) -> u64 {
+        moment.0
+    }
+}
+
+impl std::fmt::Display for Moment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::str::FromStr for Moment {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let time = text.parse().map_err(|_| Error::Invalid(format!("'{text}' is no moment")));
+        time.map(Moment)
+    }
+}
+
 impl Snapshot {
     pub(crate) fn new(tx: Tx) -> Self {
         Snapshot { tx }
+    }
+
+    /// The moment, for others to [read from](crate::Connection::snapshot_at), too: other tasks, processes or machines. Keep this
+    /// snapshot until they have begun.
+    ///
+    /// ```
+    /// # let connection = farside::Database::open("mem:")?.connect()?;
+    /// # connection.block_on(async {
+    /// let mut tasks = Vec::new();
+    /// let moment = connection.snapshot().await?;
+    /// for _ in 0..4 {
+    ///     let (there, shared) = (connection.clone(), moment.share());
+    ///     tasks.push(connection.spawn(async move { there.snapshot_at(shared).await.is_ok() }));
+    /// }
+    /// for task in tasks {
+    ///     assert!(task.await);
+    /// }
+    /// # Ok::<(), farside::Error>(()) })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn share(&self) -> Moment {
+        Moment(self.tx.snapshot().unwrap_or(0))
     }
 
     /// The value of a key, if it was there.

@@ -22,6 +22,27 @@ impl Transaction {
         Transaction { tx, why: None }
     }
 
+    /// Says that it will probably write something: if what it reads is about to change it is aborted soon, and not only at its
+    /// commit.
+    ///
+    /// ```
+    /// # let connection = farside::Database::open("mem:")?.connect()?;
+    /// # connection.block_on(async {
+    /// # let table = connection.create_table("t").await?;
+    /// connection
+    ///     .transact(async |tx| {
+    ///         tx.expect_writes();
+    ///         let value = tx.get(&table, b"a").await?.unwrap_or_default();
+    ///         tx.put(&table, b"b", &value).await
+    ///     })
+    ///     .await?;
+    /// # Ok::<(), farside::Error>(()) })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn expect_writes(&mut self) {
+        self.tx.expect_writes();
+    }
+
     /// Why it may succeed if it is tried again, after an error of ours.
     pub(crate) fn why_again(&self) -> Option<Passing> {
         self.why

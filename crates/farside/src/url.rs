@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use farside_txn::{Limits, OldVersions};
+
 use crate::{Error, Result};
 
 /// A URL, taken apart.
@@ -18,6 +20,8 @@ pub(crate) struct Url {
     pub(crate) nodes: Option<u16>,
     /// How long a process may be silent, if the URL says so.
     pub(crate) lease: Option<Duration>,
+    /// How much is kept of the past, and what happens when that is not enough.
+    pub(crate) limits: Limits,
 }
 
 /// What kind of place it is.
@@ -60,7 +64,9 @@ impl Url {
             }
             _ => return Err(wrong(EXPECTED.into())),
         };
-        let mut parsed = Url { place, copies: None, memory: None, nodes: None, lease: None };
+        let limits = Limits::default();
+        let mut parsed =
+            Url { place, copies: None, memory: None, nodes: None, lease: None, limits };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let known = match name {
@@ -76,12 +82,15 @@ impl Url {
                 }
                 "lease" => span(value).map(|lease| parsed.lease = Some(lease)),
                 "memory" => bytes(value).map(|memory| parsed.memory = Some(memory)),
+                "old-memory" => bytes(value).map(|bytes| parsed.limits.old_bytes = bytes),
+                "old-versions" => old_versions(value).map(|what| parsed.limits.old_versions = what),
                 _ => None,
             };
             known.ok_or_else(|| {
                 wrong(format!(
-                    "'{pair}': expected copies=1 to 5, nodes=1 to 64, memory=SIZE (such as 64MiB) or \
-                     lease=TIME (10ms to 60s)"
+                    "'{pair}': expected copies=1 to 5, nodes=1 to 64, memory=SIZE (such as 64MiB), \
+                     lease=TIME (10ms to 60s), old-memory=SIZE or \
+                     old-versions=block, abort, truncate or none"
                 ))
             })?;
         }
@@ -106,6 +115,17 @@ fn bytes(text: &str) -> Option<u64> {
         _ => return None,
     };
     number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// What happens when old versions take all the memory that they may have.
+fn old_versions(text: &str) -> Option<OldVersions> {
+    Some(match text {
+        "block" => OldVersions::Block,
+        "abort" => OldVersions::Abort,
+        "truncate" => OldVersions::Truncate,
+        "none" => OldVersions::None,
+        _ => return None,
+    })
 }
 
 /// A time: a number with ms or s behind it, from 10 ms to a minute.
@@ -138,6 +158,9 @@ mod tests {
         ] {
             assert!(Url::parse(wrong).is_err(), "{wrong}");
         }
+        let old = Url::parse("mem:?old-versions=truncate&old-memory=1MiB").unwrap().limits;
+        assert_eq!((old.old_versions, old.old_bytes), (OldVersions::Truncate, 1 << 20));
+        assert!(Url::parse("mem:?old-versions=some").is_err());
         let leases =
             ["file:x?lease=20ms", "file:x?lease=2s"].map(|url| Url::parse(url).unwrap().lease);
         assert_eq!(leases, [20, 2000].map(|millis| Some(Duration::from_millis(millis))));

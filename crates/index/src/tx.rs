@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use farside_txn::{Blob, Target, Trap, Txn, TxnError};
+use farside_txn::{Blob, Level, Target, Trap, Txn, TxnError};
 use smallvec::SmallVec;
 
 use crate::client::Client;
@@ -139,6 +139,26 @@ impl Tx {
             }
         }
         self.places.iter().position(is_it)
+    }
+
+    /// Promises something else than usual, from the first step on.
+    pub fn set_level(&mut self, level: Level) {
+        self.txn.set_level(level);
+    }
+
+    /// It will probably write something.
+    pub fn expect_writes(&mut self) {
+        self.txn.expect_writes();
+    }
+
+    /// The moment that it reads from, if it has read anything.
+    pub fn snapshot(&self) -> Option<u64> {
+        self.txn.snapshot()
+    }
+
+    /// Reads from a moment that may be long past, as long as old versions of that time are kept.
+    pub async fn take_snapshot_of(&mut self, time: u64) -> Result<(), Error> {
+        Ok(self.txn.take_snapshot_of(time).await?)
     }
 
     /// Reads from one moment, which is now.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::RegionId;
 use crate::petition::Newcomer;
+use crate::time::Master;
 
 /// One memory node, in one of its lives: a node that was restarted is another one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -92,6 +93,12 @@ pub struct Config {
     pub manager: u64,
     /// The node that has the table of sessions.
     pub home: u16,
+    /// Whose clock is the time; `None` while nobody may give out times.
+    #[serde(default)]
+    pub master: Option<Master>,
+    /// Nobody has given out a later time before the newest master began; 0 if there never was one.
+    #[serde(default)]
+    pub timed: u64,
     /// How long a lease is, in nanoseconds.
     pub lease_ns: u64,
     /// The members.
@@ -141,6 +148,8 @@ impl Config {
             epoch: 1,
             manager: manager.0,
             home: 0,
+            master: None,
+            timed: 0,
             lease_ns: lease.as_nanos() as u64,
             nodes: Vec::new(),
             regions: Vec::new(),
@@ -199,9 +208,22 @@ impl Config {
         let Newcomer { address, incarnation, bytes } = node.clone();
         self.nodes.push(Node { id, incarnation, address, bytes, draining: false });
         if self.nodes.len() == 1 {
-            self.home = id;
+            self.move_home(id);
         }
         id
+    }
+
+    /// Another node has the table of sessions, and the clock, which is off until the time is known from which it goes on.
+    pub fn move_home(&mut self, id: u16) {
+        self.home = id;
+        self.master = None;
+    }
+
+    /// The clock of the home goes on from a time: it says `says` now.
+    pub fn set_clock(&mut self, time: u64, says: u64) {
+        let ahead = time.wrapping_sub(says);
+        self.master = Some(Master { node: self.home, ahead, since: time });
+        self.timed = time;
     }
 
     /// Takes in a session, in the first free place of the table; `None` if there is none.

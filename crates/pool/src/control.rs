@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | 0–63 | node: magic, incarnation, beat | the node's keeper |
 //! | 64–127 | manager: its beat, announced epoch, counting epoch, grant for the node, who manages, checksum | the manager |
-//! | 4096 + 64·n | session n: beat, echo of the manager's beat, acknowledged epoch, client, checksum | the session |
+//! | 4096 + 64·n | session n: beat, echo of the manager's beat, acknowledged epoch, latest time given out, drift of its clock, how uncertain that is, client, checksum | the session |
 //! | 128 Ki + 8·n | grant for session n | the manager |
 //! | 256 Ki, 640 Ki | two copies of configurations, by parity of the epoch: epoch, length, checksum, bytes | the manager |
 
@@ -64,23 +64,32 @@ pub(crate) struct Signs {
     pub(crate) echo: u64,
     /// The newest configuration that it has acknowledged.
     pub(crate) acknowledged: u64,
+    /// The latest time that it may have given out.
+    pub(crate) latest: u64,
+    /// How its clock drifts, in parts per billion, as far as that is certain.
+    pub(crate) drift_ppb: i64,
+    /// How uncertain it is of the time, in nanoseconds; `u64::MAX`: it knows none.
+    pub(crate) uncertainty: u64,
     /// Who writes this.
     pub(crate) client: u64,
 }
 
 impl Signs {
-    pub(crate) const WORDS: usize = 5;
+    pub(crate) const WORDS: usize = 8;
     /// Bytes between two sessions: a line each.
     pub(crate) const STRIDE: u64 = 64;
 
     pub(crate) fn words(&self) -> [u64; Self::WORDS] {
-        sealed([self.beat, self.echo, self.acknowledged, self.client, 0])
+        let drift = self.drift_ppb as u64;
+        let Signs { beat, echo, acknowledged, latest, uncertainty, client, .. } = *self;
+        sealed([beat, echo, acknowledged, latest, drift, uncertainty, client, 0])
     }
 
     /// `None` if the words are torn: of two moments, or of two sessions.
     pub(crate) fn from_words(words: &[u64]) -> Option<Self> {
-        let [beat, echo, acknowledged, client] = unsealed(words)?;
-        Some(Signs { beat, echo, acknowledged, client })
+        let [beat, echo, acknowledged, latest, drift, uncertainty, client] = unsealed(words)?;
+        let drift_ppb = drift as i64;
+        Some(Signs { beat, echo, acknowledged, latest, drift_ppb, uncertainty, client })
     }
 }
 
@@ -180,7 +189,9 @@ mod tests {
         torn[0] = two.words()[0];
         assert_eq!(Announcement::from_words(&torn), None);
         assert_eq!(Announcement::from_words(&[0; Announcement::WORDS]), None);
-        let signs = Signs { beat: 1, echo: 2, acknowledged: 3, client: 4 };
+        let (latest, drift_ppb, uncertainty) = (5, -6, 7);
+        let signs =
+            Signs { beat: 1, echo: 2, acknowledged: 3, latest, drift_ppb, uncertainty, client: 4 };
         assert_eq!(Signs::from_words(&signs.words()), Some(signs));
         let mut torn = signs.words();
         torn[2] = 4;

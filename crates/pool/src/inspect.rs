@@ -54,6 +54,10 @@ pub struct SessionCondition {
     pub alive: bool,
     /// The newest configuration that it has acknowledged.
     pub acknowledged: u64,
+    /// How uncertain it is of the time, in nanoseconds; `None` if it knows none.
+    pub uncertainty_ns: Option<u64>,
+    /// By how much its clock is faster than the master's, in parts per billion, as far as that is certain.
+    pub skew_ppb: i64,
 }
 
 /// How a region's space is used.
@@ -99,7 +103,13 @@ pub async fn inspect(
         let after = second.signs.get(&member.slot).filter(|s| s.client == member.client)?;
         let before = first.signs.get(&member.slot);
         let alive = before.is_some_and(|before| before.beat != after.beat);
-        Some((member.client, SessionCondition { alive, acknowledged: after.acknowledged }))
+        let condition = SessionCondition {
+            alive,
+            acknowledged: after.acknowledged,
+            uncertainty_ns: Some(after.uncertainty).filter(|uncertainty| *uncertainty < u64::MAX),
+            skew_ppb: after.drift_ppb,
+        };
+        Some((member.client, condition))
     });
     Ok(Some(Inspection {
         counting: counting.unwrap_or(0),

@@ -18,6 +18,7 @@
 //! | `keeper`, `host` | a node's side |
 //! | `member`, `view` | a session's side, and what its threads see of it |
 //! | `manager` | grants and changes |
+//! | [`time`] | the pool's time, and how uncertain it is |
 //! | [`alloc`] | slabs from regions, objects from slabs |
 
 mod addr;
@@ -28,6 +29,7 @@ mod host;
 mod inspect;
 mod keeper;
 mod links;
+mod listen;
 mod manager;
 mod member;
 mod network;
@@ -36,6 +38,7 @@ mod petition;
 mod placement;
 pub mod store;
 pub mod terms;
+pub mod time;
 mod view;
 
 pub use addr::{Addr, RegionId};

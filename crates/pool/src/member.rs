@@ -9,18 +9,18 @@ use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use farside_fabric::{ClientId, Queue, Time, Worker, probe};
+use farside_fabric::runtime::Task;
+use farside_fabric::{ClientId, Time, Worker, probe};
 
 use crate::config::{Config, Node};
-use crate::control::{
-    Announcement, CONFIG_HEAD, MANAGER, Signs, config, config_body_words, config_from_words, grant,
-    session,
-};
+use crate::control::{Announcement, MANAGER, Signs, grant, session};
 use crate::links::{Connect, Links};
+use crate::listen::{is_managed, listen, read_config};
 use crate::manager::Manager;
 use crate::petition::{Newcomer, Petition};
 use crate::store::{ConfigStore, Reader, StoreError};
 use crate::terms::Terms;
+use crate::time;
 use crate::view::View;
 
 /// What a session needs of its process.
@@ -63,6 +63,8 @@ pub struct Member {
     manager: RefCell<Option<Manager>>,
     /// Until then nobody is missed: this session, or the manager, is new.
     hopeful_until: Cell<Time>,
+    /// Follows the pool's time.
+    _following: Task<()>,
 }
 
 impl Member {
@@ -164,6 +166,9 @@ impl Member {
         let links = Links::new(&means.worker, &means.connect);
         // Grants for whoever had the place in the table before are none for this session.
         let first = config.session(means.client.0).map_or(0, |me| me.serial << 40);
+        let view = Arc::new(View::new(config));
+        let (connect, known) = (Rc::clone(&means.connect), Arc::downgrade(&view));
+        let following = means.worker.spawn(time::follow(means.worker.clone(), connect, known));
         Member {
             terms,
             links,
@@ -174,7 +179,8 @@ impl Member {
             silence: RefCell::default(),
             manager: RefCell::default(),
             hopeful_until: Cell::new(means.worker.now() + 2 * terms.lease),
-            view: Arc::new(View::new(config)),
+            view,
+            _following: following,
             means,
         }
     }
@@ -190,7 +196,8 @@ impl Member {
     }
 
     fn become_manager(&self, config: Config, confirmed: Time, safe_after: Time) {
-        let manager = Manager::start(&self.means, self.terms, config, confirmed, safe_after);
+        let view = Arc::clone(&self.view);
+        let manager = Manager::start(&self.means, self.terms, view, config, confirmed, safe_after);
         *self.manager.borrow_mut() = Some(manager);
     }
 
@@ -247,10 +254,16 @@ impl Member {
         let beat = self.beat.get() + 1;
         self.beat.set(beat);
         self.sent.borrow_mut().push_back((beat, now));
+        // The acknowledgement first: whoever has given out a time before that has done so when the latest is reckoned.
+        let acknowledged = self.view.settled();
+        let time = self.view.time();
         let signs = Signs {
             beat,
             echo: self.echo.get(),
-            acknowledged: self.view.settled(),
+            acknowledged,
+            latest: time.reckon(worker.now().0).unwrap_or(0),
+            drift_ppb: time.drift_ppb(),
+            uncertainty: time.bounds(worker).map_or(u64::MAX, |(lower, upper)| upper - lower),
             client: self.means.client.0,
         };
         let mut round = worker.round();
@@ -349,7 +362,8 @@ impl Member {
     /// Whether nobody seems to manage any more, as far as this session sees.
     fn is_time_to_take_over(&self, config: &Config, reached: &[u16]) -> bool {
         // A manager that hears nobody waits for others to do better.
-        if self.manages() {
+        // One whose clock is not good enough is about to be put out.
+        if self.manages() || time::is_alarming(self.view.time().drift_ppb()) {
             return false;
         }
         let now = self.means.worker.now();
@@ -397,7 +411,9 @@ impl Member {
         let Some(revision) = self.look_at_store(config).await? else { return Ok(()) };
         let mut next = config.next();
         next.manager = self.means.client.0;
-        next.home = home;
+        if next.home != home {
+            next.move_home(home);
+        }
         let start = self.means.worker.now();
         match self.means.store.swap(revision, &next.encode()).await {
             Ok(true) => {}
@@ -443,46 +459,4 @@ impl Member {
         self.learn(config.clone());
         self.become_manager(config, confirmed, safe);
     }
-}
-
-/// Whether somebody manages a pool: then his beats change at some node within a lease.
-async fn is_managed(means: &Means, terms: &Terms, config: &Config) -> bool {
-    let links = Links::new(&means.worker, &means.connect);
-    let mut before: BTreeMap<u16, u64> = BTreeMap::new();
-    for _ in 0..2 {
-        for node in &config.nodes {
-            let listening = listen(&means.worker, &links, node);
-            let heard = links.within(terms.answer(), node, listening).await.flatten();
-            if let Some(heard) = heard
-                && before.insert(node.id, heard.beat).is_some_and(|known| known != heard.beat)
-            {
-                return true;
-            }
-        }
-        means.worker.sleep(terms.lease).await;
-    }
-    false
-}
-
-/// What a manager, or one of old, has announced at a node.
-async fn listen(worker: &Worker, links: &Links, node: &Node) -> Option<Announcement> {
-    let queue = links.to(node).await?;
-    let mut round = worker.round();
-    let manager = round.to(&queue).read(MANAGER, Announcement::WORDS * 8);
-    let done = round.ring().await.ok()?;
-    Announcement::from_words(&done[manager])
-}
-
-/// Reads the configuration of an epoch from a node; `None` if it is torn, not there, or not whole yet.
-pub(crate) async fn read_config(worker: &Worker, queue: &Queue, epoch: u64) -> Option<Config> {
-    let at = config(epoch);
-    let mut round = worker.round();
-    let head = round.to(queue).read(at, CONFIG_HEAD * 8);
-    let done = round.ring().await.ok()?;
-    let body = config_body_words(&done[head], epoch)?;
-    drop(done);
-    let mut round = worker.round();
-    let words = round.to(queue).read(at, (CONFIG_HEAD + body) * 8);
-    let done = round.ring().await.ok()?;
-    config_from_words(&done[words])
 }

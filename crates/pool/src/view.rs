@@ -10,6 +10,7 @@ use farside_fabric::{Time, probe};
 
 use crate::config::Config;
 use crate::petition::Petition;
+use crate::time::PoolTime;
 
 /// The pool as one client process sees it.
 #[derive(Debug)]
@@ -28,6 +29,9 @@ pub struct View {
     settled: AtomicU64,
     /// What threads ask the manager for.
     wishes: Mutex<Vec<Petition>>,
+    time: PoolTime,
+    /// There is a manager, and nodes have several lives.
+    managed: bool,
 }
 
 /// The oldest placement that a thread acts by, in a line of its own.
@@ -82,13 +86,15 @@ impl View {
             seats: Mutex::default(),
             settled: AtomicU64::new(config.epoch),
             wishes: Mutex::default(),
+            time: PoolTime::default(),
+            managed: true,
             config: Mutex::new(Arc::new(config)),
         }
     }
 
     /// Of a pool that has no members but this process: its configuration counts, and never changes.
     pub fn alone(config: Config) -> Arc<Self> {
-        let view = Self::new(config);
+        let view = View { managed: false, ..Self::new(config) };
         view.counts(view.epoch());
         view.extend(Time(u64::MAX));
         Arc::new(view)
@@ -97,6 +103,16 @@ impl View {
     /// The newest configuration that this process knows.
     pub fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What is known of the pool's time.
+    pub fn time(&self) -> &PoolTime {
+        &self.time
+    }
+
+    /// Whether somebody manages the pool.
+    pub(crate) fn has_manager(&self) -> bool {
+        self.managed
     }
 
     /// Its epoch.
@@ -170,6 +186,10 @@ impl View {
             // In one order with what seats say: either the permit is seen by whoever acknowledges, or the
             // new placement by whoever asks for a permit.
             self.placed.store(config.epoch, Ordering::SeqCst);
+        }
+        if known.master != config.master {
+            // Before it is acknowledged: nobody gives out times of an old master then.
+            self.time.disable();
         }
         self.epoch.store(config.epoch, Ordering::Release);
         *known = Arc::new(config);

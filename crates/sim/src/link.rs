@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use farside_fabric::link::{Bell, Capabilities, Control, Link, Posted};
-use farside_fabric::{ClientId, NodeId};
+use farside_fabric::{ClientId, NodeId, TIME};
 
 use crate::control::{self, Needs};
 use crate::world::World;
@@ -43,6 +43,10 @@ unsafe impl Link for SimLink {
         Box::pin(control::send(&self.world, queue, Needs::SameIncarnation, move |world| {
             let (client, services) = {
                 let state = world.state();
+                if service == TIME {
+                    let time = state.nodes[node as usize].clock.read(state.now);
+                    return Ok(time.0.to_le_bytes().to_vec());
+                }
                 let process = state.queues[queue as usize].process;
                 let client = state.processes[process as usize].client;
                 (client, Rc::clone(&state.nodes[node as usize].services))

@@ -8,6 +8,7 @@ use farside_fabric::{ClientId, Persistence, Services};
 
 use crate::digest::Digest;
 use crate::nic::Nics;
+use crate::process::Clock;
 use crate::profile::Profile;
 
 pub(crate) struct Node {
@@ -29,6 +30,7 @@ pub(crate) struct Node {
     pub(crate) nics: Nics,
     pub(crate) fenced: HashSet<ClientId>,
     pub(crate) services: Rc<Services>,
+    pub(crate) clock: Clock,
     /// When its memory has absorbed all writes.
     pub(crate) written_at: u64,
     /// Recent share of reads among memory accesses, in 1/65536.
@@ -57,6 +59,7 @@ impl Node {
             nics: Nics::new(profile),
             fenced: HashSet::new(),
             services: Rc::default(),
+            clock: Clock::default(),
             written_at: 0,
             reads: 0,
             cpu_free: 0,

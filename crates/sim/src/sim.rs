@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use farside_fabric::runtime::{Random, Schedule, Timers};
-use farside_fabric::{ClientId, FabricError, NodeId, Queue, Result, Services, Worker};
+use farside_fabric::{ClientId, FabricError, NodeId, Queue, Result, Services, Time, Worker};
 
 use crate::adversary::{FaultKind, Faults};
 use crate::link::SimLink;
@@ -170,6 +170,24 @@ impl Sim {
     pub fn set_clock(&self, process: ProcessId, clock: ClockModel) {
         let ClockModel { offset_ns, drift_ppb } = clock;
         self.world.state().processes[process.0 as usize].clock = Clock { offset_ns, drift_ppb };
+    }
+
+    /// Sets the clock that a node tells.
+    pub fn set_node_clock(&self, node: NodeId, clock: ClockModel) {
+        let ClockModel { offset_ns, drift_ppb } = clock;
+        self.world.state().nodes[node.0 as usize].clock = Clock { offset_ns, drift_ppb };
+    }
+
+    /// What the clock of a process says now.
+    pub fn time_of(&self, process: ProcessId) -> Time {
+        let state = self.world.state();
+        state.processes[process.0 as usize].clock.read(state.now)
+    }
+
+    /// What the clock of a node says now.
+    pub fn node_time(&self, node: NodeId) -> Time {
+        let state = self.world.state();
+        state.nodes[node.0 as usize].clock.read(state.now)
     }
 
     /// Kills a process as `kill -9` does.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use farside_fabric::{ClientId, FabricError, Tally, Worker};
+use farside_fabric::{ClientId, FabricError, Tally, Worker, probe};
 use farside_pool::alloc::Heap;
 use farside_pool::{Config, Links, Permit, RegionId, Seat};
 
@@ -22,6 +22,9 @@ use crate::{Trap, Txn, TxnError, copy, horizon, reach};
 
 /// How long to wait for locks that are given back.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long to wait for the clock, or some leases.
+const CLOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A thread's part in a session.
 pub struct Agent {
@@ -44,6 +47,8 @@ pub struct Agent {
     pub(crate) space: Space,
     /// Snapshots that are read.
     snapshots: RefCell<InUse>,
+    /// Those among them that are of the past: asked for by their time, or where that is good enough; and how often.
+    pasts: RefCell<BTreeMap<u64, usize>>,
     /// Since when the addresses are that transactions use.
     floors: RefCell<InUse>,
     noted: Arc<Noted>,
@@ -114,6 +119,7 @@ impl Agent {
             rings: RefCell::new(rings),
             space: Space::new(Heap::new(worker, slab_owner, places), queues),
             snapshots: RefCell::default(),
+            pasts: RefCell::default(),
             floors: RefCell::default(),
             noted,
             releasing: Cell::new(0),
@@ -128,7 +134,7 @@ impl Agent {
         drop(permit);
         // From now on what is locked by the name of the place is locked by this session; once, for whatever is locked then
         // must not look older than that.
-        let since = agent.session.identity.since.max(agent.upper()).max(1);
+        let since = agent.session.identity.since.max(agent.upper().await?).max(1);
         let (orderly, whatever) = (Ordering::AcqRel, Ordering::Acquire);
         let _ = agent.session.since.compare_exchange(0, since, orderly, whatever);
         // Nobody uses an address or a snapshot that others do not know of.
@@ -267,20 +273,43 @@ impl Agent {
         cfg!(feature = "traps") && self.trap.get() == Some(trap)
     }
 
-    fn bounds(&self) -> (u64, u64) {
+    fn bounds(&self) -> Option<(u64, u64)> {
         let bounds = self.clock.bounds();
-        self.past.set(bounds.0);
+        if let Some((lower, _)) = bounds {
+            self.past.set(lower);
+        }
         bounds
     }
 
-    /// The latest that it may be.
-    pub(crate) fn upper(&self) -> u64 {
-        self.bounds().1
+    /// The latest that it may be, if that may be known now.
+    pub(crate) fn try_upper(&self) -> Option<u64> {
+        self.bounds().map(|(_, upper)| upper)
     }
 
-    /// The earliest that it may be.
+    /// The latest that it may be. Waits while nobody may know that, for a few leases.
+    pub(crate) async fn upper(&self) -> Result<u64, TxnError> {
+        let start = self.worker.now();
+        loop {
+            if let Some(upper) = self.try_upper() {
+                return Ok(upper);
+            }
+            probe!("somebody waits for the clock");
+            self.check_fenced()?;
+            if self.worker.now() - start > CLOCK_PATIENCE.max(8 * self.lease) {
+                return Err(TxnError::NotNow);
+            }
+            self.worker.sleep(self.lease / 256).await;
+        }
+    }
+
+    /// A time that is not earlier than any that was given out so far.
+    pub(crate) fn latest(&self) -> u64 {
+        self.try_upper().unwrap_or_else(|| self.clock.latest())
+    }
+
+    /// The earliest that it may be, or what that was when the time was known last.
     pub(crate) fn lower(&self) -> u64 {
-        self.bounds().0
+        self.bounds().map_or(self.past.get(), |(lower, _)| lower)
     }
 
     /// A time for the addresses that are learned now: it may be a little past.
@@ -288,14 +317,22 @@ impl Agent {
         self.past.get()
     }
 
-    /// Waits until a time is past for sure.
-    pub(crate) async fn wait_past(&self, time: u64) {
+    /// Waits until a time is past for sure; in vain if this process was taken for dead meanwhile.
+    pub(crate) async fn wait_past(&self, time: u64) -> Result<(), TxnError> {
         loop {
-            let lower = self.lower();
-            if lower > time {
-                return;
+            let bounds = self.bounds();
+            let left = (time + 1).saturating_sub(self.past.get());
+            if left == 0 {
+                return Ok(());
             }
-            self.worker.sleep(Duration::from_nanos(time + 1 - lower)).await;
+            let pause = match bounds {
+                Some(_) => Duration::from_nanos(left),
+                None => {
+                    self.check_fenced()?;
+                    self.lease / 256
+                }
+            };
+            self.worker.sleep(pause).await;
         }
     }
 
@@ -316,22 +353,75 @@ impl Agent {
 
     /// A snapshot to be read from now on. Others know of this session since it joined: before its line was on the
     /// board they would not have kept what it reads.
-    pub(crate) fn enter(&self) -> u64 {
+    /// `strict`: of now, and otherwise of a moment that is past for sure.
+    pub(crate) async fn enter(&self, strict: bool) -> Result<u64, TxnError> {
+        loop {
+            if let Some(snapshot) = self.try_enter(strict) {
+                return Ok(snapshot);
+            }
+            self.upper().await?;
+        }
+    }
+
+    fn try_enter(&self, strict: bool) -> Option<u64> {
         let mut snapshots = self.snapshots.borrow_mut();
-        if snapshots.oldest().is_none() {
+        let first = snapshots.oldest().is_none() && self.pasts.borrow().is_empty();
+        if first {
             // A bound first, and the snapshot when that is to be seen.
             self.noted.oldest.store(self.lower(), Ordering::SeqCst);
         }
-        let snapshot = self.upper();
-        snapshots.enter(snapshot);
-        snapshot
+        match self.bounds() {
+            Some((_, upper)) if strict => {
+                // An upper bound may go back when more is known; a later one is as good.
+                let snapshot = upper.max(snapshots.newest().unwrap_or(0));
+                snapshots.enter(snapshot);
+                Some(snapshot)
+            }
+            Some((lower, _)) => {
+                *self.pasts.borrow_mut().entry(lower).or_insert(0) += 1;
+                Some(lower)
+            }
+            None => {
+                if first {
+                    self.noted.oldest.store(IDLE, Ordering::SeqCst);
+                }
+                None
+            }
+        }
+    }
+
+    /// A snapshot of a moment that may be long past is to be read from now on. Nobody keeps old versions of before what this
+    /// session has agreed to.
+    pub(crate) async fn enter_past(&self, time: u64) -> Result<(), TxnError> {
+        if time > self.latest() {
+            return Err(TxnError::Refused("a snapshot of the future".into()));
+        }
+        *self.pasts.borrow_mut().entry(time).or_insert(0) += 1;
+        self.note_oldest();
+        // Either this is seen by whoever agrees to more, or that is seen here.
+        if self.session.safe.load(Ordering::SeqCst) > time {
+            self.leave(time);
+            return Err(TxnError::TooOld);
+        }
+        Ok(())
     }
 
     /// A snapshot is not read any more.
     pub(crate) fn leave(&self, snapshot: u64) {
-        let mut snapshots = self.snapshots.borrow_mut();
-        snapshots.leave(snapshot);
-        let oldest = snapshots.oldest().unwrap_or(IDLE);
+        let mut pasts = self.pasts.borrow_mut();
+        match pasts.get_mut(&snapshot) {
+            Some(1) => _ = pasts.remove(&snapshot),
+            Some(times) => *times -= 1,
+            None => self.snapshots.borrow_mut().leave(snapshot),
+        }
+        drop(pasts);
+        self.note_oldest();
+    }
+
+    fn note_oldest(&self) {
+        let past = self.pasts.borrow().first_key_value().map(|(time, _)| *time);
+        let oldest = self.snapshots.borrow().oldest();
+        let oldest = oldest.unwrap_or(IDLE).min(past.unwrap_or(IDLE));
         self.noted.oldest.store(oldest, Ordering::SeqCst);
     }
 
@@ -368,7 +458,7 @@ impl Agent {
         let ring = rings.get_mut(&region).ok_or_else(missing)?;
         let reusable = match self.has(Trap::EarlyReuse) {
             true => u64::MAX,
-            false => self.session.horizon.load(Ordering::Acquire),
+            false => self.reusable(),
         };
         ring.forget(reusable);
         Ok(act(ring))

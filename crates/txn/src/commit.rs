@@ -18,7 +18,7 @@ use crate::release::Release;
 use crate::ring::{Released, Ring};
 use crate::txn::Txn;
 use crate::words::Lock;
-use crate::{INSTALL, Trap, TxnError, VALIDATE, Why, horizon};
+use crate::{INSTALL, Level, Trap, TxnError, VALIDATE, Why, horizon};
 
 /// How long whoever commits waits for that, or a few leases: then it goes on without it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -77,18 +77,24 @@ impl Txn {
         self.lock_the_rest().await?;
         // Before the time is taken: whatever is written there is written by nobody else.
         self.write_blobs().await?;
-        // All bits are held on all replicas of a configuration that counts.
-        self.check_leave()?;
         let lock = self.lock.ok_or_else(|| TxnError::Refused("nothing is locked".into()))?;
-        let time = match self.agent.has(Trap::TimeOfTheLock) {
-            true => lock.time(),
-            false => self.agent.upper().max(lock.time() + 1),
+        let time = match () {
+            () if self.agent.has(Trap::TimeOfTheLock) => lock.time(),
+            () if self.agent.has(Trap::TimeBeforeLocks) => self.early,
+            () => self.agent.upper().await?.max(lock.time() + 1).max(self.newest_locked() + 1),
         };
-        if self.has_read_only() {
-            if !self.agent.has(Trap::NoUncertaintyWait) {
-                self.agent.wait_past(time).await;
+        // All bits were held on all replicas of a configuration that counts, and still are.
+        self.check_leave()?;
+        if self.level().validates() && self.has_read_only() {
+            if self.agent.has(Trap::ValidationBeforeTheWait) {
+                self.validate().await?;
             }
-            self.validate().await?;
+            if !self.agent.has(Trap::NoUncertaintyWait) {
+                self.agent.wait_past(time).await?;
+            }
+            if !self.agent.has(Trap::ValidationBeforeTheWait) {
+                self.validate().await?;
+            }
             self.check_leave()?;
         }
         let released = Released::default();
@@ -128,8 +134,11 @@ impl Txn {
             self.agent.unclean.set(true);
             return Err(error);
         }
-        if !self.agent.has(Trap::NoUncertaintyWait) {
-            self.agent.wait_past(time).await;
+        let waits = self.level() != Level::Snapshot && !self.agent.has(Trap::NoUncertaintyWait);
+        if waits && let Err(fenced) = self.agent.wait_past(time).await {
+            release.forget();
+            self.agent.unclean.set(true);
+            return Err(TxnError::Pending(fenced.to_string()));
         }
         release.released = Some(released);
         release.bury(std::mem::take(&mut self.doomed), time);
@@ -235,19 +244,24 @@ impl Txn {
         // Readers do not know how long the old version is.
         let reach = record::bytes(target.room);
         self.agent.need_ring(region).await?;
-        for tries in 0..2 {
+        let start = self.agent.worker.now();
+        loop {
             let take = |ring: &mut Ring| ring.take(bytes, reach, time, released);
             if let Some(place) = self.agent.with_ring(region, take)? {
                 return Ok((place, false));
             }
-            if tries == 0 {
-                horizon::look(&self.agent).await?;
+            horizon::look(&self.agent).await?;
+            if let Some(place) = self.agent.with_ring(region, take)? {
+                return Ok((place, false));
+            }
+            let waited = self.agent.worker.now() - start;
+            let outside = self.agent.place_outside(region, reach + RECORD_HEAD, waited).await?;
+            if let Some(addr) = outside {
+                probe!("a record is outside of the ring");
+                self.spilled.push(addr);
+                return Ok((addr.offset() + RECORD_HEAD, true));
             }
         }
-        probe!("a record is outside of the ring");
-        let addr = self.agent.allocate_record(region, reach + RECORD_HEAD).await?;
-        self.spilled.push(addr);
-        Ok((addr.offset() + RECORD_HEAD, true))
     }
 
     /// Records and bodies to all replicas at once. After this is posted there is no way back.

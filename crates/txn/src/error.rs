@@ -14,6 +14,8 @@ pub enum Why {
     Changed,
     /// An object that was read has changed before it was locked.
     Overtaken,
+    /// There is no room for old versions, which somebody still reads.
+    OldVersions,
 }
 
 /// Why a transaction did not commit.

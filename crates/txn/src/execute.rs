@@ -198,6 +198,11 @@ impl Txn {
             self.take_snapshot().await?;
         }
         if !step.locks.is_empty() && self.lock.is_none() {
+            self.agent.wait_for_room().await?;
+            if self.agent.has(Trap::TimeBeforeLocks) {
+                self.early = self.agent.upper().await?;
+                self.agent.wait_past(self.early).await?;
+            }
             self.lock = Some(self.agent.next_lock());
         }
         let random = self.agent.worker.random() as usize;
@@ -280,11 +285,12 @@ impl Txn {
             entry.forget();
             entry.counts = true;
         }
+        self.agent.wait_past(self.newest_locked()).await?;
         if self.has_read_only() {
-            let snapshot = self.agent.enter();
+            let snapshot = self.agent.enter(true).await?;
             self.agent.leave(old);
             self.snapshot = Some(snapshot);
-            self.agent.wait_past(snapshot).await;
+            self.agent.wait_past(snapshot).await?;
             self.validate().await?;
             probe!("a snapshot moves on");
         } else {

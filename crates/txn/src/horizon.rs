@@ -1,6 +1,9 @@
 //! Which snapshots are still read, and which addresses are still used: every session writes its oldest to its line
-//! of the board, and reads those of all others. What is older than all of them is needed by nobody. Whoever writes
-//! nothing any more is dead.
+//! of the board, and reads those of all others. Whoever writes nothing any more is dead.
+//!
+//! A snapshot may be handed on to somebody who does not read it yet, by one who dies meanwhile. So what nobody reads is needed by
+//! nobody only after a second round (`farmv2.txt` §4.6): each session agrees to begin with nothing that is older than
+//! the oldest of all (*safe*), and what is older than all have agreed to (the *horizon*) is not kept any more.
 
 use std::rc::{Rc, Weak};
 use std::sync::atomic::Ordering;
@@ -11,8 +14,9 @@ use farside_pool::{Config, Replica};
 
 use crate::agent::Agent;
 use crate::queues::{Queues, replicas, written};
+use crate::session::{IDLE, Session};
 use crate::system::{self, BOARD, CLIENT, LINE_BYTES, LINE_WORDS, Line, OLDEST, REQUEST, SESSIONS};
-use crate::{HORIZON, TxnError, repair, watch};
+use crate::{HORIZON, Trap, TxnError, repair, watch};
 
 /// How often a thread tells which snapshots it reads.
 pub(crate) const TELLING: Duration = Duration::from_micros(500);
@@ -72,7 +76,9 @@ pub(crate) async fn look(agent: &Rc<Agent>) -> Result<(), TxnError> {
         let now = agent.lower();
         let (oldest, floor) = (session.oldest(now).max(1), session.raise_floor(0).max(1));
         let beat = session.beat.fetch_add(1, Ordering::Relaxed) + 1;
-        let line = [oldest, floor, beat, session.since.load(Ordering::Acquire)];
+        // Whoever has begun with an older one before it was agreed to has noted that.
+        let safe = session.safe.load(Ordering::SeqCst).min(oldest).max(1);
+        let line = [oldest, floor, beat, session.since.load(Ordering::Acquire), safe];
         let mut round = agent.worker.round().counted(&agent.tally, HORIZON);
         for replica in copies {
             let at = replica.base + system::line(session.identity.slot) + OLDEST;
@@ -97,14 +103,29 @@ pub(crate) async fn look(agent: &Rc<Agent>) -> Result<(), TxnError> {
         session.watch.note(agent.worker.now(), lines.clone(), agent.lease());
         // Who has told nothing yet reads nothing yet.
         let least = |word: fn(Line) -> u64| lines.clone().map(word).filter(|word| *word != 0).min();
-        let oldest = least(|line| line.oldest).unwrap_or(0);
         let floor = least(|line| line.floor).unwrap_or(0);
-        if session.horizon.fetch_max(oldest, Ordering::AcqRel) < oldest {
+        let horizon = agree(session, &lines.collect::<Vec<_>>(), agent.has(Trap::OneRound));
+        if session.horizon.fetch_max(horizon, Ordering::AcqRel) < horizon {
             probe!("the horizon moves on");
         }
         session.settled_floor.fetch_max(floor, Ordering::AcqRel);
         return Ok(());
     }
+}
+
+/// Agrees to what the board says; what all have agreed to.
+fn agree(session: &Session, lines: &[Line], one_round: bool) -> u64 {
+    let told = |word: fn(&Line) -> u64| lines.iter().map(word).filter(|word| *word != 0).min();
+    let oldest = told(|line| line.oldest).unwrap_or(0);
+    if one_round {
+        return oldest;
+    }
+    session.safe.fetch_max(oldest, Ordering::SeqCst);
+    // This session has agreed just now, except for what it reads.
+    let mine = session.safe.load(Ordering::SeqCst).min(session.oldest(IDLE));
+    let slot = usize::from(session.identity.slot);
+    let others = lines.iter().enumerate().filter(|(at, line)| *at != slot && line.safe != 0);
+    others.map(|(_, line)| line.safe).fold(mine, u64::min)
 }
 
 /// Whoever makes a copy of the board leaves the lines to those whose they are.

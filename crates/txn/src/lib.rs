@@ -11,10 +11,11 @@
 //! | [`object`], [`record`] | the layouts of objects and of undo records, which are their old versions |
 //! | [`Blob`] | bodies that are too large for an object |
 //! | [`system`] | what is in far memory that is not an object |
-//! | `ring` | where a thread keeps its records |
+//! | `ring`, [`OldVersions`] | where a thread keeps its records, and how many of them |
 //! | `space` | where objects come from and go to |
 //! | `turns` | who within a process may ask for a lock next |
 //! | `horizon` | which snapshots are still read, and which addresses are still used |
+//! | [`Level`] | what a transaction is promised |
 //! | `watch`, `repair` | who lives, and what the dead leave behind |
 //! | `copy` | copies of regions, made while transactions go on |
 //! | [`Session`], `place` | what the threads of a process share |
@@ -36,8 +37,10 @@ mod copy;
 mod error;
 mod execute;
 mod horizon;
+mod level;
 mod noted;
 pub mod object;
+mod old;
 mod place;
 mod queues;
 mod reach;
@@ -58,7 +61,9 @@ mod words;
 pub use agent::{Agent, Parts};
 pub use blob::Blob;
 pub use error::{TxnError, Why};
+pub use level::Level;
 pub use object::{Target, Version};
+pub use old::OldVersions;
 pub use session::{Identity, Limits, Session};
 pub use trap::Trap;
 pub use txn::{Access, Mode, Txn};

@@ -13,6 +13,12 @@ impl InUse {
         self.0.front().map(|(value, _)| *value)
     }
 
+    /// The newest that is, or was in use while an older one is.
+    #[inline]
+    pub(crate) fn newest(&self) -> Option<u64> {
+        self.0.back().map(|(value, _)| *value)
+    }
+
     /// A value that is not less than all others is used once more.
     #[inline]
     pub(crate) fn enter(&mut self, value: u64) {

@@ -178,7 +178,7 @@ pub(crate) async fn vacate(
         let mut round = worker.round();
         for replica in copies {
             let at = replica.base + system::line(slot) + OLDEST;
-            round.to(queues.to(replica.node)?).write(at, &[0, 0, 0, since]);
+            round.to(queues.to(replica.node)?).write(at, &[0, 0, 0, since, 0]);
         }
         round.ring().await?;
     }

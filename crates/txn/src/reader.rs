@@ -280,6 +280,10 @@ impl Txn {
                     return Err(TxnError::TooOld);
                 }
             }
+            Look::Follow { .. } if self.needs_the_newest() => {
+                probe!("a writer does not follow to an older version");
+                return Err(TxnError::Conflict(Why::Changed));
+            }
             Look::Follow { offset, left } => {
                 probe!("a reader follows to an older version");
                 reading.hops += 1;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farside_pool::Addr;
 
+use crate::old::{OldVersions, Outside};
 use crate::system::PLACES;
 use crate::turns::Turns;
 use crate::watch::Watch;
@@ -30,11 +31,15 @@ const SLAB_OWNERS: u64 = 1 << 47;
 pub struct Limits {
     /// How long the record ring of a thread is in each region that it writes to.
     pub ring_bytes: u64,
+    /// How much memory old versions may take beyond the rings.
+    pub old_bytes: u64,
+    /// What happens when that is not enough.
+    pub old_versions: OldVersions,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { ring_bytes: 192 << 10 }
+        Limits { ring_bytes: 192 << 10, old_bytes: 64 << 20, old_versions: OldVersions::Block }
     }
 }
 
@@ -56,8 +61,12 @@ pub struct Session {
     pub(crate) limits: Limits,
     pub(crate) turns: Arc<Turns>,
     threads: Mutex<Threads>,
-    /// No snapshot is read that is older.
+    /// No snapshot is read that is older, by anybody.
     pub(crate) horizon: AtomicU64,
+    /// Old versions that have places of their own.
+    pub(crate) outside: Outside,
+    /// What this session has agreed to: no snapshot is begun here that is older.
+    pub(crate) safe: AtomicU64,
     /// Addresses that were learned before are not used here any more.
     floor: AtomicU64,
     /// The same of all sessions.
@@ -125,6 +134,8 @@ impl Session {
             turns: Turns::new(),
             threads: Mutex::default(),
             horizon: AtomicU64::new(0),
+            safe: AtomicU64::new(1),
+            outside: Outside::default(),
             floor: AtomicU64::new(0),
             settled_floor: AtomicU64::new(0),
             told: AtomicBool::new(false),

@@ -82,7 +82,7 @@ struct Passed<'a> {
 
 impl SafePoint for Passed<'_> {
     fn now(&self) -> u64 {
-        self.agent.upper()
+        self.agent.latest()
     }
 
     fn has_passed(&self, moment: u64) -> bool {
@@ -185,6 +185,7 @@ impl Agent {
 
     /// Gives back a place that was never written.
     pub(crate) fn give_back(&self, addr: Addr) {
+        self.session.outside.is_free(addr);
         match &mut *self.space.heap.borrow_mut() {
             Some(heap) => _ = heap.free(addr),
             None => self.space.unused.borrow_mut().push(addr),
@@ -194,6 +195,7 @@ impl Agent {
     /// Frees something that nobody reaches any more, by its first word.
     pub(crate) async fn free(&self, addr: Addr, header: u64) -> Result<(), TxnError> {
         let mut lent = self.lend().await?;
+        self.session.outside.is_free(addr);
         if !lent.heap().has_at(addr) {
             // Once it is free it may be somebody else's at once: who does not know whether that was done must not do it again,
             // and the place is lost rather than taken from under another object.
@@ -240,7 +242,7 @@ impl Agent {
             }
             heap.tidy(&passed).await?;
             // What the dead left behind in slabs that were adopted: somebody may still read it.
-            let now = self.upper();
+            let now = self.latest();
             for (addr, header) in heap.take_strays() {
                 if Raw::from_word(header) != Raw::Other {
                     probe!("what a dead session kept for readers is freed some time");

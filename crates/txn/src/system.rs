@@ -19,6 +19,7 @@
 //! | 24 | since when it has forgotten old addresses; 0: it has none |
 //! | 32 | beat: changes as long as the session lives |
 //! | 40 | since: whoever locked something by the name of this place before this time is dead, and repaired |
+//! | 48 | safe: the session begins to read no snapshot that is older; 0: none at all |
 //!
 //! The first two words are decided at the primary, by comparing and swapping, and then told to the copies; the
 //! others are written by the session alone, and by its repairer when that is fenced.
@@ -41,8 +42,8 @@ const CATALOG: u64 = SYSTEM_OFFSET + (60 << 10);
 pub(crate) const PLACES: usize = 1024;
 
 /// Bytes and words of a line on the board.
-pub(crate) const LINE_BYTES: u64 = 48;
-pub(crate) const LINE_WORDS: usize = 6;
+pub(crate) const LINE_BYTES: u64 = 56;
+pub(crate) const LINE_WORDS: usize = 7;
 
 /// Where words are in a line.
 pub(crate) const CLIENT: u64 = 0;
@@ -51,7 +52,7 @@ pub(crate) const OLDEST: u64 = 16;
 pub(crate) const SINCE: u64 = 40;
 
 /// Changes with the format of anything in far memory.
-pub(crate) const THIS_FORMAT: u64 = 0xfa25_1de0_0000_0002;
+pub(crate) const THIS_FORMAT: u64 = 0xfa25_1de0_0000_0003;
 
 const _: () = assert!(BOARD + PLACES as u64 * LINE_BYTES <= CATALOG);
 const _: () = assert!(LINE_WORDS as u64 * 8 == LINE_BYTES);
@@ -76,11 +77,12 @@ pub(crate) struct Line {
     pub(crate) floor: u64,
     pub(crate) beat: u64,
     pub(crate) since: u64,
+    pub(crate) safe: u64,
 }
 
 impl Line {
     pub(crate) fn from_words(words: &[u64; LINE_WORDS]) -> Self {
-        let [client, repairer, oldest, floor, beat, since] = *words;
-        Line { client, repairer, oldest, floor, beat, since }
+        let [client, repairer, oldest, floor, beat, since, safe] = *words;
+        Line { client, repairer, oldest, floor, beat, since, safe }
     }
 }

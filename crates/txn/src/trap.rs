@@ -46,9 +46,19 @@ pub enum Trap {
     CopyWithoutLocks,
     /// A copy counts before anything was copied.
     CopyOfNothing,
+    /// The commit time is taken before the locks are.
+    TimeBeforeLocks,
+    /// What was only read is looked at again before the commit time is past.
+    ValidationBeforeTheWait,
+    /// What nobody reads is not kept, though somebody may be about to.
+    OneRound,
 }
 
 impl Trap {
+    /// Those of time: `farmv2.txt` §7.3 has the counterexamples.
+    pub const OF_TIME: [Trap; 3] =
+        [Trap::NoUncertaintyWait, Trap::TimeBeforeLocks, Trap::ValidationBeforeTheWait];
+
     /// Those that go wrong while everybody lives.
     pub const OF_THE_LIVING: [Trap; 15] = [
         Trap::ValidationIgnoresLocks,

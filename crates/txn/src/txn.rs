@@ -7,7 +7,6 @@ use std::rc::Rc;
 use farside_fabric::probe;
 use farside_pool::{Addr, Leave};
 
-use crate::TxnError;
 use crate::agent::Agent;
 use crate::blob::NewBlob;
 use crate::object::{Target, Version};
@@ -15,6 +14,7 @@ use crate::queues::Queues;
 use crate::release::Release;
 use crate::turns::Turn;
 use crate::words::Lock;
+use crate::{Level, TxnError};
 
 /// What a transaction wants with an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,10 +100,16 @@ pub struct Txn {
     pub(crate) queues: Rc<Queues>,
     /// Its age, among the transactions of its process.
     pub(crate) age: u64,
+    /// What it is promised.
+    level: Level,
+    /// It will probably write something.
+    will_write: bool,
     /// Addresses that were learned before are not to be used.
     floor: u64,
     /// The snapshot that is read, once something is only read.
     pub(crate) snapshot: Option<u64>,
+    /// When it had no locks yet, if that rule is left out.
+    pub(crate) early: u64,
     /// Its name, once it has locked something.
     pub(crate) lock: Option<Lock>,
     pub(crate) entries: Vec<Entry>,
@@ -146,8 +152,11 @@ impl Txn {
             leave,
             queues,
             age,
+            level: Level::default(),
+            will_write: false,
             floor,
             snapshot: None,
+            early: 0,
             lock: None,
             entries: Vec::with_capacity(4),
             index: None,
@@ -182,7 +191,7 @@ impl Txn {
     /// The time as of which it reads: its snapshot, or where it has only locked, now, when it has all its
     /// locks. `None` if it has read nothing.
     pub fn read_time(&self) -> Option<u64> {
-        self.snapshot.or_else(|| self.lock.map(|_| self.agent.upper()))
+        self.snapshot.or_else(|| self.lock.and_then(|_| self.agent.try_upper()))
     }
 
     /// Its age: one that begins again keeps it, so that its turn comes some day.
@@ -260,14 +269,59 @@ impl Txn {
         }
     }
 
-    /// Reads from one moment, which is now.
+    /// Promises something else than usual, from the first step on.
+    pub fn set_level(&mut self, level: Level) {
+        if self.snapshot.is_none() && self.lock.is_none() {
+            self.level = level;
+        }
+    }
+
+    /// What it is promised.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// It will probably write something: then there is no use in reading what is not the newest.
+    pub fn expect_writes(&mut self) {
+        self.will_write = true;
+    }
+
+    /// Whether it is of no use to read an old version: it would not be the same any more at the commit
+    /// (`farmv2.txt` §4.7, eager validation).
+    pub(crate) fn needs_the_newest(&self) -> bool {
+        self.level.validates()
+            && (self.will_write
+                || self.lock.is_some()
+                || self.entries.iter().any(|entry| entry.new.is_some()))
+    }
+
+    /// Reads from one moment, which is now, or a little earlier if that is enough.
     pub async fn take_snapshot(&mut self) -> Result<(), TxnError> {
         if self.snapshot.is_none() {
-            let snapshot = self.agent.enter();
+            // Not of before what was locked and read already, which may even be of the future.
+            let locked = self.newest_locked();
+            self.agent.wait_past(locked).await?;
+            let strict = self.level.is_strict() || locked > 0;
+            let snapshot = self.agent.enter(strict).await?;
             self.snapshot = Some(snapshot);
-            self.agent.wait_past(snapshot).await;
+            self.agent.wait_past(snapshot).await?;
         }
         Ok(())
+    }
+
+    /// Reads from a moment that may be long past, as long as old versions of that time are kept.
+    pub async fn take_snapshot_of(&mut self, time: u64) -> Result<(), TxnError> {
+        if self.snapshot.is_some() || self.lock.is_some() {
+            return Err(TxnError::Refused("it has begun to read already".into()));
+        }
+        self.agent.enter_past(time).await?;
+        self.snapshot = Some(time);
+        self.agent.wait_past(time).await
+    }
+
+    /// The moment that it reads from, if it has read anything.
+    pub fn snapshot(&self) -> Option<u64> {
+        self.snapshot
     }
 
     /// Forgets what was only read. What is read next is of the same snapshot; but this cannot write any more.
@@ -309,6 +363,13 @@ impl Txn {
     /// What was only peeked at is to be looked at again.
     pub fn forget_peeks(&mut self) {
         self.peeked.clear();
+    }
+
+    /// When the newest version was committed among those that are locked. One that was committed without waiting for its time
+    /// may be of the future.
+    pub(crate) fn newest_locked(&self) -> u64 {
+        let locked = self.entries.iter().filter(|entry| entry.locked);
+        locked.map(|entry| entry.version.ts).max().unwrap_or(0)
     }
 
     /// Whether something was only read, and counts.

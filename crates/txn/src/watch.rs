@@ -170,7 +170,7 @@ mod tests {
     const LEASE: Duration = Duration::from_millis(10);
 
     fn line(client: u64, beat: u64, since: u64) -> Line {
-        Line { client, repairer: 0, oldest: 1, floor: 1, beat, since }
+        Line { client, repairer: 0, oldest: 1, floor: 1, beat, since, safe: 1 }
     }
 
     fn at(micros: u64) -> Time {

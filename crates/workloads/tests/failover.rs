@@ -4,13 +4,18 @@
 mod common;
 
 use farside_sim::Faults;
-use farside_txn::Trap;
+use farside_txn::{Level, Trap};
 use farside_workloads::load::Kind;
 use farside_workloads::trial::{Protocol, Trial};
 
 fn trial(seed: u64, trap: Option<Trap>) -> Trial {
     let faults: Faults = "all".parse().expect("all of them");
-    Trial { seed, txns: 300, protocol: Protocol::Farside { copies: 3, trap }, faults }
+    Trial {
+        seed,
+        txns: 300,
+        protocol: Protocol::Farside { copies: 3, trap, level: Level::Strict },
+        faults,
+    }
 }
 
 /// What can come of it: all of it happens.

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use farside_fabric::runtime::Random;
 use farside_sim::{Faults, Profile, Sim};
-use farside_txn::Trap;
+use farside_txn::{Level, Trap};
 use farside_workloads::engine::{
     Engine, Failure, Intent, Rows, Session, SimTables, Table, TableShape, Transaction, Want,
 };
@@ -18,7 +18,12 @@ use farside_workloads::trial::{Protocol, Trial};
 
 fn trial(seed: u64, copies: usize, trap: Option<Trap>) -> Trial {
     let faults = FAULTS.parse().expect("names of faults");
-    Trial { seed, txns: 200, protocol: Protocol::Farside { copies, trap }, faults }
+    Trial {
+        seed,
+        txns: 200,
+        protocol: Protocol::Farside { copies, trap, level: Level::Strict },
+        faults,
+    }
 }
 
 const FAULTS: &str = "reorder,tear,delay=2000";

@@ -3,7 +3,7 @@
 mod common;
 
 use farside_sim::Faults;
-use farside_txn::Trap;
+use farside_txn::{Level, Trap};
 use farside_workloads::load::Kind;
 use farside_workloads::trial::{Protocol, Trial};
 
@@ -15,7 +15,12 @@ const LATE: &str = "reorder,tear,delay=20000,kill,pause";
 fn trial(seed: u64, trap: Option<Trap>) -> Trial {
     let names = if trap.is_some() { LATE } else { FAULTS };
     let faults: Faults = names.parse().expect("names of faults");
-    Trial { seed, txns: 300, protocol: Protocol::Farside { copies: 3, trap }, faults }
+    Trial {
+        seed,
+        txns: 300,
+        protocol: Protocol::Farside { copies: 3, trap, level: Level::Strict },
+        faults,
+    }
 }
 
 /// What can come of a death: all of it happens.

@@ -4,7 +4,7 @@ use farside_sim::Faults;
 use farside_workloads::load::Kind;
 use farside_workloads::trial::{self, Outcome, Trial};
 
-use super::{Protocol, SeedResult, SimArgs};
+use super::{Level, Protocol, SeedResult, SimArgs};
 
 /// Transactions of a run.
 const TXNS: u64 = 500;
@@ -17,7 +17,8 @@ pub(super) fn run_seed(args: &SimArgs, kind: Kind, seed: u64) -> SeedResult {
         Protocol::Farside => {
             let usual = || "reorder,tear,delay=2000".parse().expect("names of faults");
             let faults = args.faults.unwrap_or_else(usual);
-            (trial::Protocol::Farside { copies: 3, trap: None }, faults)
+            let level = args.level.map_or_else(Default::default, Level::promise);
+            (trial::Protocol::Farside { copies: 3, trap: None, level }, faults)
         }
     };
     let run = |txns| {
@@ -66,9 +67,10 @@ fn explain(
         (Protocol::Farside, None) => String::new(),
         (Protocol::Farside, Some(faults)) => format!(" --faults {faults}"),
     };
+    let level = args.level.map_or_else(String::new, |level| format!(" --level {}", level.name()));
     format!(
         "{why}
-              replay: farside sim --workload {}{protocol} --seed {seed} --txns {fewest}",
+              replay: farside sim --workload {}{protocol}{level} --seed {seed} --txns {fewest}",
         kind.name()
     )
 }

@@ -10,7 +10,7 @@ pub struct Time(pub u64);
 
 impl Time {
     /// The host's monotonic clock, now.
-    pub(super) fn of_host() -> Time {
+    pub(crate) fn of_host() -> Time {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
     }

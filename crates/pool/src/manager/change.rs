@@ -5,11 +5,12 @@ use std::rc::Rc;
 
 use farside_fabric::{ClientId, Time, probe};
 
-use super::State;
 use super::record::Record;
+use super::{State, clock};
 use crate::config::{Config, Node, Session};
 use crate::links::Links;
 use crate::petition::Petition;
+use crate::time;
 
 pub(super) async fn decide(state: Rc<State>) {
     let links = Links::new(&state.means.worker, &state.means.connect);
@@ -22,6 +23,7 @@ pub(super) async fn decide(state: Rc<State>) {
         dismiss_petitions(&state).await;
         fence(&state, &links).await;
         state.count();
+        clock::set(&state, &links).await;
         state.tick().await;
     }
 }
@@ -38,7 +40,7 @@ pub(super) async fn feel_pulse(state: Rc<State>) {
 }
 
 /// Makes a change, if the store still has what it is made from.
-async fn swap(state: &State, next: Config) {
+pub(super) async fn swap(state: &State, next: Config) {
     if state.revision.get() == 0 {
         return;
     }
@@ -172,7 +174,8 @@ impl State {
     fn may_change(&self) -> bool {
         let (now, terms) = (self.now(), &self.terms);
         let ill = |record: &Record| record.reborn || record.is_silent(now, terms);
-        let deaf = |record: &Record| record.has_lapsed(now, terms);
+        let drifts = |record: &Record| time::is_alarming(record.drift_ppb);
+        let deaf = |record: &Record| record.has_lapsed(now, terms) || drifts(record);
         self.nodes.borrow().values().any(ill)
             || self.sessions.borrow().values().any(|record| ill(record) || deaf(record))
             || !self.petitions.borrow().is_empty()
@@ -188,7 +191,7 @@ impl State {
         if self.counting.get() >= config.epoch {
             next.fenced.clear();
         }
-        let mut changed = self.put_out(&mut next);
+        let mut changed = self.put_out(&mut next) | self.judge_clocks(&mut next);
         // A newcomer that is not up to it must not delay what those who are there wait for; but where
         // nothing goes on without newcomers, they are welcome.
         if self.counting.get() >= config.epoch || self.is_late() {
@@ -212,7 +215,8 @@ impl State {
                 nodes.get(id).is_some_and(|record| !record.is_silent(self.now(), &self.terms))
             };
             let mut ids = next.nodes.iter().map(|node| node.id);
-            next.home = ids.clone().find(alive).or_else(|| ids.next())?;
+            let home = ids.clone().find(alive).or_else(|| ids.next())?;
+            next.move_home(home);
         }
         changed.then_some(next)
     }

@@ -8,10 +8,12 @@
 //! | [`table`]: the home node | write grants, read the signs of all sessions |
 //! | [`office`]: the store | confirm that this still is the manager, hear petitions |
 //! | [`change`] | put out who lapsed, take in who asks, say what counts |
+//! | [`clock`] | let time go on when another node has the clock |
 //! | [`greet`] | see which of the nodes that ask answer |
 //! | [`sweep`] | what the dead owned becomes nobody's |
 
 mod change;
+mod clock;
 mod greet;
 mod office;
 mod record;
@@ -22,6 +24,7 @@ mod watch;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use farside_fabric::runtime::Task;
 use farside_fabric::{Time, probe};
@@ -30,6 +33,7 @@ use crate::config::Config;
 use crate::member::Means;
 use crate::petition::Petition;
 use crate::terms::Terms;
+use crate::view::View;
 use record::Record;
 
 /// The manager's office; it ends when this is dropped.
@@ -42,6 +46,8 @@ pub(crate) struct Manager {
 struct State {
     means: Means,
     terms: Terms,
+    /// What this process knows of the pool.
+    view: Arc<View>,
     /// The newest configuration, and the store's revision of it.
     config: RefCell<Config>,
     revision: Cell<u64>,
@@ -79,6 +85,7 @@ impl Manager {
     pub(crate) fn start(
         means: &Means,
         terms: Terms,
+        view: Arc<View>,
         config: Config,
         confirmed: Time,
         safe_after: Time,
@@ -87,6 +94,7 @@ impl Manager {
         let state = Rc::new(State {
             means: means.clone(),
             terms,
+            view,
             config: RefCell::new(config),
             revision: Cell::new(0),
             counting: Cell::new(0),

@@ -25,6 +25,10 @@ pub(super) struct Record {
     pub(super) echoed_at: Time,
     /// The newest configuration that it has acknowledged.
     pub(super) acknowledged: u64,
+    /// The latest time that it may have given out.
+    pub(super) latest: u64,
+    /// How its clock drifts, as far as that is certain.
+    pub(super) drift_ppb: i64,
     /// It is another life of the node than the one that is a member.
     pub(super) reborn: bool,
 }
@@ -40,6 +44,8 @@ impl Record {
             granted_read_at: now,
             echoed_at: Time(0),
             acknowledged: 0,
+            latest: 0,
+            drift_ppb: 0,
             reborn: false,
         }
     }

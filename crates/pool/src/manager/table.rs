@@ -73,6 +73,8 @@ fn hear(state: &State, words: &[u64]) {
             }
             record.heard(signs.beat, now);
             record.acknowledged = record.acknowledged.max(signs.acknowledged);
+            record.latest = record.latest.max(signs.latest);
+            record.drift_ppb = signs.drift_ppb;
             if let Some(sent) = state.sent_at(signs.echo) {
                 record.echoed_at = record.echoed_at.max(sent);
             }

@@ -19,6 +19,7 @@ mod compare;
 mod objects;
 mod unguarded;
 
+use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
 use farside_fabric::{Queue, probe};
@@ -116,12 +117,30 @@ impl Copy<'_> {
         if self.agent.has(Trap::CopyWithoutLocks) && self.region != system::REGION {
             return Ok(());
         }
+        self.compare_all().await
+    }
+
+    /// Compares until every part was found to be the same, once since it was copied. From then on it is: whoever changes it writes
+    /// the copy, too.
+    async fn compare_all(&self) -> Result<(), TxnError> {
+        let mut same = BTreeSet::new();
         for _ in 0..MOST_PASSES {
             let mut differed = self.copy_table().await?;
             if self.region == system::REGION {
                 differed += self.copy_board().await?;
             }
-            differed += self.copy_slabs(0).await?;
+            let (slabs, learned) = self.slabs(0).await?;
+            for slab in slabs {
+                let name = (slab.begin, slab.class.bytes(), slab.is_raw());
+                if same.contains(&name) {
+                    continue;
+                }
+                match self.copy_slab(&slab, learned).await? {
+                    Some(0) => _ = same.insert(name),
+                    // One that may be another one by now is looked for again.
+                    some => differed += some.unwrap_or(1),
+                }
+            }
             if differed == 0 {
                 return Ok(());
             }
@@ -155,31 +174,34 @@ impl Copy<'_> {
         Ok((slabs, learned))
     }
 
-    /// All slabs from an offset on; how much differed. Not faster than others can bear.
-    async fn copy_slabs(&self, mut from: u64) -> Result<usize, TxnError> {
-        let mut differed = 0;
+    /// All slabs from an offset on.
+    async fn copy_slabs(&self, mut from: u64) -> Result<(), TxnError> {
         loop {
             let (slabs, learned) = self.slabs(from).await?;
             if slabs.is_empty() {
-                return Ok(differed);
+                return Ok(());
             }
             for slab in &slabs {
-                let start = self.agent.worker.now();
-                let copied = match slab.is_raw() {
-                    true => self.copy_raw(slab, learned).await?,
-                    false => self.copy_objects(slab, learned).await?,
-                };
-                let Some(some) = copied else {
-                    // The slab may be another one by now.
+                if self.copy_slab(slab, learned).await?.is_none() {
                     probe!("whoever copies looks again where slabs are");
                     break;
-                };
-                differed += some;
+                }
                 from = slab.begin + 1;
                 self.note_progress(from).await?;
-                self.agent.worker.sleep(self.agent.worker.now() - start).await;
             }
         }
+    }
+
+    /// A slab; how much differed, or `None` if it may be another one than it was when that was learned. Not faster than others
+    /// can bear.
+    async fn copy_slab(&self, slab: &SlabAt, learned: u64) -> Result<Option<usize>, TxnError> {
+        let start = self.agent.worker.now();
+        let copied = match slab.is_raw() {
+            true => self.copy_raw(slab, learned).await?,
+            false => self.copy_objects(slab, learned).await?,
+        };
+        self.agent.worker.sleep(self.agent.worker.now() - start).await;
+        Ok(copied)
     }
 
     /// Which copy this is, for whoever goes on with it.

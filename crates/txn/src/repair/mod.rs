@@ -223,7 +223,7 @@ impl Repair<'_> {
     /// Brings every transaction to its end.
     async fn resolve(&self, remains: &[Remains]) -> Result<(), TxnError> {
         let latest = remains.iter().map(|remains| remains.time).max().unwrap_or(0);
-        self.agent.wait_past(latest).await;
+        self.agent.wait_past(latest).await?;
         let aborted = remains.iter().filter(|remains| !self.is_committed(remains));
         self.restore(aborted.flat_map(|remains| remains.restores())).await?;
         // All is restored everywhere before the first lock is given back.
@@ -301,7 +301,7 @@ impl Repair<'_> {
     /// The place is free, and what was in it is nobody's.
     async fn finish(&self) -> Result<(), TxnError> {
         let agent = self.agent;
-        let since = agent.upper();
+        let since = agent.upper().await?;
         vacate(&agent.worker, &self.queues, self.config(), self.dead.slot, since).await?;
         self.word(CLIENT)?.give_up(self.dead.client).await?;
         agent.session.watch.is_repaired(self.dead.slot, since);

@@ -9,7 +9,7 @@ use farside_fabric::{ClientId, NodeId, Worker, probe};
 use farside_pool::{
     CONTROL_BYTES, ConfigStore, Connect, Keeper, Means, Member, Newcomer, Terms, View,
 };
-use farside_sim::{ProcessId, Sim};
+use farside_sim::{ClockModel, ProcessId, Sim};
 
 use crate::pool::{SimStore, StoreWorld};
 use crate::sim_connect::SimConnect;
@@ -92,6 +92,10 @@ impl SimPool {
         let worker = self.sim.add_thread(process);
         let means = self.means(process, &worker);
         let (terms, incarnation) = (Terms::new(self.shape.lease), means.client.0);
+        // No two machines have been up for equally long, and their clocks run differently.
+        let drift_ppb = (incarnation * 7919 % 180_001) as i64 - 90_000;
+        let clock = ClockModel { offset_ns: incarnation << 24, drift_ppb };
+        self.sim.set_node_clock(node, clock);
         let queue = self.sim.connect(process, &worker, node).expect("it was just started");
         let (sim, address) = (Rc::downgrade(&self.sim), node.0.to_string());
         let lapsed = Rc::clone(lapsed);

@@ -10,8 +10,8 @@ use farside_fabric::{ClientId, Counts, FabricError, NodeId, Worker};
 use farside_index::Client;
 use farside_pool::{Config, Connect, Links, Newcomer, Region, View};
 use farside_sim::{ClockModel, ProcessId, Sim};
-use farside_txn::clock::WorkerClock;
-use farside_txn::{Agent, Identity, Limits, Parts, Session, Trap, TxnError};
+use farside_txn::clock::{PoolClock, WorkerClock};
+use farside_txn::{Agent, Identity, Level, Limits, OldVersions, Parts, Session, Trap, TxnError};
 
 use super::sim_pool::{PoolShape, SimPool};
 use super::tables::counts;
@@ -43,7 +43,8 @@ struct Inner {
     /// The threads, and what they work with.
     threads: RefCell<Vec<(Worker, Rc<Client>)>>,
     machines: RefCell<HashMap<u64, (ProcessId, Member)>>,
-    ring_bytes: u64,
+    limits: Limits,
+    level: Level,
     clock_offset_ns: u64,
     trap: Option<Trap>,
 }
@@ -77,6 +78,13 @@ impl SimTables {
         self
     }
 
+    /// Whose transactions are promised something else than usual: before anybody joins.
+    #[must_use]
+    pub fn with_level(mut self, level: Level) -> Self {
+        Rc::get_mut(&mut self.0).expect("before anybody joins").level = level;
+        self
+    }
+
     /// With a lease of so long: before anybody joins.
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
@@ -91,7 +99,15 @@ impl SimTables {
     #[must_use]
     pub fn with_rings(mut self, bytes: u64) -> Self {
         let inner = Rc::get_mut(&mut self.0).expect("before anybody joins");
-        inner.ring_bytes = bytes;
+        inner.limits.ring_bytes = bytes;
+        self
+    }
+
+    /// With so much memory for old versions beyond the rings: before anybody joins.
+    #[must_use]
+    pub fn with_old_versions(mut self, bytes: u64, old_versions: OldVersions) -> Self {
+        let inner = Rc::get_mut(&mut self.0).expect("before anybody joins");
+        (inner.limits.old_bytes, inner.limits.old_versions) = (bytes, old_versions);
         self
     }
 
@@ -122,7 +138,8 @@ impl SimTables {
             tables: Tables::default(),
             threads: RefCell::default(),
             machines: RefCell::default(),
-            ring_bytes: RING_BYTES,
+            limits: Limits { ring_bytes: RING_BYTES, ..Limits::default() },
+            level: Level::default(),
             clock_offset_ns: CLOCK_OFFSET_NS,
             trap,
         }))
@@ -146,8 +163,15 @@ impl SimTables {
     fn try_machine(&self, number: u64) -> Result<Option<(ProcessId, Worker)>, Failure> {
         let process = self.0.sim.add_process();
         // Some are ahead, some are not; and they drift apart a little.
-        let offset_ns = number * 7919 % self.0.clock_offset_ns;
-        let drift_ppb = (number * 613 % 200) as i64 - 100;
+        let (offset_ns, drift_ppb) = match self.0.pool {
+            Pool::Fixed(_) => {
+                (number * 7919 % self.0.clock_offset_ns, (number * 613 % 200) as i64 - 100)
+            }
+            // What they have in common they find out.
+            Pool::Managed(_) => {
+                (number * 104_729 % 1_000_000, (number * 61_333 % 180_001) as i64 - 90_000)
+            }
+        };
         self.0.sim.set_clock(process, ClockModel { offset_ns, drift_ppb });
         let worker = self.0.sim.add_thread(process);
         let joined = match self.new_session(process, &worker)? {
@@ -174,7 +198,7 @@ impl SimTables {
     }
 
     fn new_session(&self, process: ProcessId, worker: &Worker) -> Result<Option<Member>, Failure> {
-        let Inner { sim, pool, ring_bytes, .. } = &*self.0;
+        let Inner { sim, pool, limits, .. } = &*self.0;
         let view = match pool {
             Pool::Fixed(config) => View::alone(config.clone()),
             Pool::Managed(pool) => worker.block_on(pool.join(process, worker)),
@@ -184,7 +208,7 @@ impl SimTables {
             Identity::claim(worker, &self.links(process, worker), &view.seat(), client).await
         }))?;
         let Some(identity) = identity else { return Ok(None) };
-        let session = Session::new(identity, Limits { ring_bytes: *ring_bytes });
+        let session = Session::new(identity, *limits);
         Ok(Some(Member { session, view }))
     }
 
@@ -211,7 +235,10 @@ impl SimTables {
             session: Arc::clone(&member.session),
             seat: member.view.seat(),
             links: self.links(process, worker),
-            clock: Box::new(WorkerClock::within(worker, uncertainty)),
+            clock: match self.0.pool {
+                Pool::Fixed(_) => Box::new(WorkerClock::within(worker, uncertainty)),
+                Pool::Managed(_) => Box::new(PoolClock::new(worker, &member.view)),
+            },
         };
         let agent =
             worker.block_on(persist(worker, async || Agent::join(worker, parts()).await))?;
@@ -318,7 +345,7 @@ impl Engine for SimTables {
     }
 
     fn session(&self, worker: &Worker) -> TableSession {
-        self.0.tables.session(&self.client(worker))
+        self.0.tables.session(&self.client(worker)).at(self.0.level)
     }
 
     async fn load(

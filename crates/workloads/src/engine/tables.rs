@@ -10,7 +10,7 @@ use farside_fabric::{Counts, FabricError};
 use farside_index::{
     Addresses, Client, Error, Table as IndexTable, TableOptions, Tx, Want as IndexWant,
 };
-use farside_txn::TxnError;
+use farside_txn::{Level, TxnError};
 
 use crate::history::UNTOLD;
 
@@ -114,7 +114,8 @@ impl Tables {
         let (tables, loaded_until) = (known.tables.clone(), known.loaded_until);
         let known = Known { tables, loaded_until, addresses: None };
         let trips = Rc::default();
-        TableSession { client: Rc::clone(client), known, trips, age: Cell::new(None) }
+        let level = Level::default();
+        TableSession { client: Rc::clone(client), known, trips, age: Cell::new(None), level }
     }
 }
 
@@ -165,6 +166,7 @@ pub struct TableSession {
     trips: Rc<Cell<u64>>,
     /// That of the transaction at hand, until it is committed.
     age: Cell<Option<u64>>,
+    level: Level,
 }
 
 /// A transaction.
@@ -175,6 +177,12 @@ pub struct TableTxn<'s> {
 }
 
 impl TableSession {
+    /// Whose transactions are promised something else than usual.
+    #[must_use]
+    pub fn at(self, level: Level) -> Self {
+        TableSession { level, ..self }
+    }
+
     fn table(&self, table: Table) -> Result<&IndexTable, Failure> {
         let known = self.known.tables.get(&table.0);
         known.ok_or_else(|| Failure::Broken(format!("table {} was not created", table.0)))
@@ -205,6 +213,7 @@ impl Session for TableSession {
     async fn begin(&mut self) -> Result<TableTxn<'_>, Failure> {
         let mut tx = self.client.begin_aged(self.age.get()).await.map_err(failure)?;
         self.age.set(Some(tx.age()));
+        tx.set_level(self.level);
         tx.count_trips(&self.trips);
         Ok(TableTxn { session: self, tx })
     }

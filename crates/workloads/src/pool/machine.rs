@@ -13,7 +13,7 @@ use farside_pool::{
     Config, ConfigStore, Connect, Ended, Keeper, Lapsed, Links, Means, Member, Newcomer, Petition,
     RegionId, Replica, Seat, Terms, View,
 };
-use farside_sim::ProcessId;
+use farside_sim::{ClockModel, ProcessId};
 
 use super::log::Believed;
 use super::store::SimStore;
@@ -129,6 +129,9 @@ impl Shared {
         let lapsed = Rc::new(Cell::new(None));
         let (over, shared) = (Rc::clone(&lapsed), Rc::clone(self));
         let means = self.means(id, client, &worker);
+        // No two machines have been up for equally long, and their clocks run differently.
+        let drift_ppb = (client * 7919 % 180_001) as i64 - 90_000;
+        sim.set_node_clock(node, ClockModel { offset_ns: client << 24, drift_ppb });
         let queue = sim.connect(id, &worker, node).expect("it was just started");
         let keeping = async move {
             let terms = Terms::new(LEASE);

@@ -85,6 +85,10 @@ impl World {
             if !view.may_act(process.worker.now()) {
                 return Err(format!("client {} may not act at the end", process.client));
             }
+            if view.time().bounds(&process.worker).is_none() {
+                let (client, drift) = (process.client, view.time().drift_ppb());
+                return Err(format!("client {client}, which drifts by {drift}, knows no time"));
+            }
         }
         Ok(())
     }

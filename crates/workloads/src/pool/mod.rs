@@ -7,6 +7,7 @@ mod machine;
 mod measure;
 mod schedule;
 mod store;
+mod timeline;
 mod world;
 
 use std::collections::BTreeMap;
@@ -79,6 +80,12 @@ pub struct Outcome {
     pub struck: BTreeMap<&'static str, u64>,
     /// The longest time that a region with a live copy was not served, where faults came one by one.
     pub unserved: Duration,
+    /// How many masters of the time there were.
+    pub masters: u64,
+    /// How uncertain those who had a lease were of the time, on the average.
+    pub uncertainty: Duration,
+    /// The longest that somebody with a lease had no clock, after it had one.
+    pub clock_off: Duration,
     /// A hash of everything that happened.
     pub digest: u64,
     /// The timeline, if it was asked for.

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use farside_fabric::runtime::Random;
 use farside_pool::Petition;
-use farside_sim::{FaultKind, ProcessId, Profile, Sim};
+use farside_sim::{ClockModel, FaultKind, ProcessId, Profile, Sim};
 
 use super::log::Log;
 use super::machine::{Machine, NODE_BYTES, Process};
 use super::schedule::Event;
 use super::store::StoreWorld;
+use super::timeline::Timeline;
 use super::{LEASE, Outcome, Rule, Scenario};
 
 const MACHINES: u16 = 4;
@@ -57,6 +58,9 @@ pub(super) struct World {
     drained: u64,
     /// All machines but one share a host that is too busy: they stop together.
     crowded: bool,
+    /// The next client has a clock that is not good enough.
+    faulty_clock: bool,
+    pub(super) timeline: Timeline,
 }
 
 #[derive(Clone, Copy)]
@@ -98,6 +102,8 @@ pub(super) fn run(scenario: &Scenario, trace: bool) -> Outcome {
         longest: 0,
         drained: 0,
         crowded: scenario.seed % 8 == 5,
+        faulty_clock: scenario.seed % 16 == 14,
+        timeline: Timeline::default(),
     };
     let observer = sim.add_process();
     let clock = sim.add_thread(observer);
@@ -112,6 +118,9 @@ pub(super) fn run(scenario: &Scenario, trace: bool) -> Outcome {
         changes: log.configs.keys().next_back().copied().unwrap_or(0),
         struck,
         unserved: Duration::from_nanos(world.longest),
+        masters: world.timeline.masters,
+        uncertainty: world.timeline.mean(),
+        clock_off: Duration::from_nanos(world.timeline.longest_off),
         digest: sim.digest(),
         trace: sim.take_trace(),
     }
@@ -156,6 +165,7 @@ impl World {
         self.wait(clock, 100 * LEASE).await;
         self.shared.log.borrow().check_primaries()?;
         self.shared.log.borrow().given_up.clone().map_or(Ok(()), Err)?;
+        self.timeline.violation.clone().map_or(Ok(()), Err)?;
         self.check_harmony()?;
         self.check_estates(observer, clock).await
     }
@@ -210,6 +220,12 @@ impl World {
 
     fn add_client(&mut self) {
         let process = self.shared.start_process(None);
+        if std::mem::take(&mut self.faulty_clock) {
+            // From what is suspicious to what is broken.
+            let drifts = [600_000, -800_000, 3_000_000, -2_000_000, 50_000_000];
+            let drift_ppb = drifts[(process.client % 5) as usize];
+            self.sim.set_clock(process.id, ClockModel { offset_ns: 0, drift_ppb });
+        }
         self.shared.start_writer(&process);
         self.clients.push(process);
     }
@@ -230,6 +246,7 @@ impl World {
             due.into_iter().for_each(|undo| self.undo(undo));
             self.start_again();
             self.note_config();
+            self.look_at_clocks(now);
             if measured {
                 self.measure(now);
             }

@@ -10,7 +10,7 @@ mod mortals;
 
 use farside_fabric::Worker;
 use farside_sim::{FaultKind, Faults, Profile, Sim};
-use farside_txn::Trap;
+use farside_txn::{Level as Promise, Trap};
 
 use crate::check::{Level, Report, check};
 use crate::driver::{Control, Plan, Running, Tally, Team, Until};
@@ -64,6 +64,9 @@ impl Write for Page {
     }
 }
 
+/// Longer than any clock is off.
+const SHORTLY: Duration = Duration::from_millis(1);
+
 /// What a step of the reference engine takes.
 const STEP: Duration = Duration::from_micros(2);
 
@@ -78,7 +81,22 @@ pub enum Protocol {
         copies: usize,
         /// The rule that is left out.
         trap: Option<Trap>,
+        /// What transactions are promised; histories are checked for that.
+        level: Promise,
     },
+}
+
+impl Protocol {
+    /// What histories are to be like.
+    fn promises(&self) -> Level {
+        match self {
+            Protocol::Farside { level: Promise::Serializable, .. } => Level::Serializable,
+            Protocol::Farside { level: Promise::StrictSnapshot | Promise::Snapshot, .. } => {
+                Level::Snapshot
+            }
+            _ => Level::Strict,
+        }
+    }
 }
 
 /// One run, of any workload.
@@ -99,7 +117,7 @@ impl Visit for Trial {
 
     fn visit<W: Workload + Send + 'static>(self, workload: W) -> Self::Output {
         let plan = plan(self.seed, self.txns);
-        run_on(workload, &plan, self.protocol, self.faults, Level::Strict)
+        run_on(workload, &plan, self.protocol, self.faults, self.protocol.promises())
     }
 }
 
@@ -133,7 +151,7 @@ pub fn run_on<W: Workload + Send + 'static>(
             let thread = |_| sim.add_thread(process);
             simulate(&thread, &engine, &workload, plan, Some(&sink))
         }
-        Protocol::Farside { copies, trap } => {
+        Protocol::Farside { copies, trap, level } => {
             // Clocks are good in some runs, and not so good in others; rings are short in some, and full at times.
             let offset_ns = [200, 5000, 5000, 20_000][plan.seed as usize % 4];
             let ring_bytes = if plan.seed % 4 == 1 { 1 << 10 } else { 24 << 10 };
@@ -142,7 +160,7 @@ pub fn run_on<W: Workload + Send + 'static>(
                 false => SimTables::new(&sim, copies, trap),
                 true => SimTables::managed(&sim, mortals::shape(copies), trap),
             };
-            let engine = engine.with_clocks(offset_ns).with_rings(ring_bytes);
+            let engine = engine.with_clocks(offset_ns).with_rings(ring_bytes).with_level(level);
             match faults.strikes_machines() {
                 false => {
                     let thread = |number| engine.add_machine(number as u64).1;
@@ -196,6 +214,8 @@ where
         for thread in running {
             tallies.push(thread.finish().await?);
         }
+        // Where snapshots may be of shortly before, all that was committed is seen after that.
+        clock.sleep(SHORTLY).await;
         let invariants = workload.check(&mut engine.session(&clock)).await;
         let tally = Tally::merged(tallies);
         Ok((tally.ok_or_else(|| Failure::Broken("there are no threads".into()))?, invariants))

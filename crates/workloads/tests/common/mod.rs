@@ -52,11 +52,13 @@ pub(crate) fn tight(kind: Kind) -> Shape {
     shape
 }
 
-/// What goes wrong with a trial, if anything does.
+/// What goes wrong with a trial, if anything does: also if somebody notices that what it has in its hands cannot be.
 pub(crate) fn goes_wrong(kind: Kind, shape: &Shape, trial: Trial) -> Option<String> {
-    match kind.visit(shape, trial).unwrap() {
-        Err(failure) => Some(failure.to_string()),
-        Ok(outcome) => outcome.wrong(),
+    let run = std::panic::AssertUnwindSafe(|| kind.visit(shape, trial).unwrap());
+    match std::panic::catch_unwind(run) {
+        Err(_) => Some("a thread panics".into()),
+        Ok(Err(failure)) => Some(failure.to_string()),
+        Ok(Ok(outcome)) => outcome.wrong(),
     }
 }
 

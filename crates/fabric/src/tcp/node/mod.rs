@@ -17,7 +17,8 @@ use super::auth::{Secret, nonce};
 use super::tls::NodeTls;
 use crate::link::Op;
 use crate::memory::{Mapping, WORD};
-use crate::services::Services;
+use crate::runtime::Time;
+use crate::services::{Services, TIME};
 use crate::{FabricError, MAX_VERB_BYTES, NodeId, Refusal, Result};
 
 /// How a node behaves.
@@ -193,7 +194,8 @@ impl Node {
             .map_err(|e| FabricError::setup("making the port non-blocking", e))?;
         let random = nonce()?;
         let incarnation = u64::from_le_bytes(random[..8].try_into().expect("8 bytes"));
-        let (memory, services) = (Arc::new(memory), Arc::default());
+        let (memory, services) = (Arc::new(memory), Arc::new(Services::default()));
+        services.offer(TIME, |_, _| Ok(Time::of_host().0.to_le_bytes().to_vec()));
         Ok(Node { listener, options, memory, door: None, incarnation, services })
     }
 

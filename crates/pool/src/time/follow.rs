@@ -1,0 +1,122 @@
+//! Asking the master for the time, again and again: on the thread that keeps the lease, which has nothing else to do.
+
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use farside_fabric::{Queue, TIME, Worker, probe};
+
+use super::Master;
+use super::sync::{Knowledge, Sync, Verdict};
+use crate::links::{Connect, Links};
+use crate::view::View;
+
+/// How often the master is asked, at most and at least.
+const SHORTEST: Duration = Duration::from_micros(250);
+const LONGEST: Duration = Duration::from_millis(20);
+
+/// The bounds grow by one part in 512. After so many round trips they have grown by half of one.
+const ROUND_TRIPS: u64 = 256;
+
+/// Keeps what a process knows of the time up to date, as long as there is its view.
+pub async fn follow(worker: Worker, connect: Rc<dyn Connect>, view: Weak<View>) {
+    let careful = view.upgrade().is_some_and(|view| view.has_manager());
+    let links = match careful {
+        true => Links::new(&worker, &connect),
+        false => Links::careless(&worker, &connect),
+    };
+    let mut follower =
+        Follower { worker, links, master: None, known: None, proven: false, before: None };
+    while let Some(view) = view.upgrade().filter(|view| !view.is_put_out()) {
+        let lease = Duration::from_nanos(view.config().lease_ns);
+        let pause = match follower.ask(&view).await {
+            Some(sync) => Duration::from_nanos(sync.round_trip() * ROUND_TRIPS),
+            None => lease / 32,
+        };
+        drop(view);
+        follower.worker.sleep(pause.min(lease / 8).clamp(SHORTEST, LONGEST)).await;
+    }
+}
+
+/// Somebody who follows a master.
+struct Follower {
+    worker: Worker,
+    links: Links,
+    /// Whom it follows, and what it knows from there.
+    master: Option<Master>,
+    known: Option<Knowledge>,
+    /// The own clock was good for some master before.
+    proven: bool,
+    /// A moment at which there was none: the next one began after that.
+    before: Option<u64>,
+}
+
+impl Follower {
+    /// Asks the master once.
+    async fn ask(&mut self, view: &Arc<View>) -> Option<Sync> {
+        let config = view.config();
+        let Some(master) = config.master else {
+            self.before = Some(self.worker.now().0);
+            return None;
+        };
+        if self.master != Some(master) {
+            self.turn_to(master, view);
+        }
+        let node = config.node(master.node)?;
+        self.links.keep(&config.nodes);
+        let asking = async { ask(&self.worker, &self.links.to(node).await?, master.ahead).await };
+        let patience = Duration::from_nanos(config.lease_ns) / 8;
+        let sync = self.links.within(patience, node, asking).await.flatten()?;
+        if view.config().master != Some(master) {
+            // That was the time of another one.
+            return None;
+        }
+        self.take(view, sync);
+        Some(sync)
+    }
+
+    /// Bounds of another master are none; but the own clock is the same.
+    fn turn_to(&mut self, master: Master, view: &View) {
+        self.master = Some(master);
+        self.proven |= self.known.take().is_some_and(|known| known.is_proven());
+        view.time().turn_to(self.before.take(), master.since);
+    }
+
+    fn take(&mut self, view: &View, sync: Sync) {
+        let time = view.time();
+        let proven = self.proven;
+        let first = self.known.is_none();
+        let known = self.known.get_or_insert_with(|| Knowledge::begin(sync, proven));
+        let verdict = match first {
+            false => known.take(sync),
+            true if proven => Verdict::Good,
+            true => Verdict::Unproven,
+        };
+        let good = match verdict {
+            Verdict::Good => true,
+            Verdict::Unproven => {
+                probe!("a clock is on probation");
+                false
+            }
+            Verdict::Suspicious => {
+                probe!("a clock drifts");
+                known.is_proven()
+            }
+            Verdict::Faulty => {
+                probe!("a clock is beyond the bounds");
+                time.is_beyond_bounds(known);
+                return;
+            }
+        };
+        time.publish(known, good);
+    }
+}
+
+/// What the clock of a node says, and so much more.
+pub(crate) async fn ask(worker: &Worker, queue: &Queue, ahead: u64) -> Option<Sync> {
+    let sent = worker.now().0;
+    let answer = queue.call(TIME, &[]).await.ok()?;
+    let received = worker.now().0;
+    let master = u64::from_le_bytes(answer.try_into().ok()?).wrapping_add(ahead);
+    Some(Sync { sent, master, received })
+}
