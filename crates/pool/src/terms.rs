@@ -80,6 +80,11 @@ impl Terms {
         4 * self.lease
     }
 
+    /// How long to wait for others to say whether their clocks differ from the master's, too.
+    pub(crate) fn hearing(&self) -> Duration {
+        4 * self.lease
+    }
+
     /// How long somebody waits of whom the manager may not know, with what clocks may differ by.
     pub(crate) fn stranger(&self) -> Duration {
         self.store_age() + self.store_age() / 100

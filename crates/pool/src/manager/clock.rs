@@ -64,6 +64,13 @@ impl State {
             .map(|(client, _)| *client)
             .collect();
         if drifting.is_empty() || next.master.is_none() {
+            self.drift_since.set(None);
+            return false;
+        }
+        // Not all notice at the same time; and whoever is beyond the bounds does nothing any more.
+        let since = self.drift_since.get().unwrap_or(self.now());
+        self.drift_since.set(Some(since));
+        if self.now() - since < self.terms.hearing() {
             return false;
         }
         if drifting.len() > 1 && 2 * drifting.len() > sessions.len() {

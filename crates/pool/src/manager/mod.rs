@@ -76,6 +76,8 @@ struct State {
     leaving: RefCell<BTreeSet<u64>>,
     /// Fences that are done, as node and client.
     fences: RefCell<BTreeSet<(u16, u64)>>,
+    /// Since when somebody's clock drifts too much.
+    drift_since: Cell<Option<Time>>,
     retired: Cell<bool>,
 }
 
@@ -112,6 +114,7 @@ impl Manager {
             hopeless: RefCell::default(),
             leaving: RefCell::default(),
             fences: RefCell::default(),
+            drift_since: Cell::new(None),
             retired: Cell::new(false),
         });
         state.meet_members();

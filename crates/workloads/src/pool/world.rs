@@ -60,6 +60,8 @@ pub(super) struct World {
     crowded: bool,
     /// The next client has a clock that is not good enough.
     faulty_clock: bool,
+    /// So has the first master.
+    faulty_master: bool,
     pub(super) timeline: Timeline,
 }
 
@@ -103,6 +105,7 @@ pub(super) fn run(scenario: &Scenario, trace: bool) -> Outcome {
         drained: 0,
         crowded: scenario.seed % 8 == 5,
         faulty_clock: scenario.seed % 16 == 14,
+        faulty_master: scenario.seed % 32 == 10,
         timeline: Timeline::default(),
     };
     let observer = sim.add_process();
@@ -193,6 +196,9 @@ impl World {
         for _ in 0..MACHINES {
             let node = self.sim.add_node(NODE_BYTES);
             let (keeper, newcomer, lapsed) = self.shared.start_keeper(node);
+            if std::mem::take(&mut self.faulty_master) {
+                self.sim.set_node_clock(node, ClockModel { offset_ns: 0, drift_ppb: 700_000 });
+            }
             let life = newcomer.incarnation;
             nodes.push(newcomer);
             kept.push((node, keeper, life, lapsed));
