@@ -29,7 +29,7 @@
 //! | [`Transaction`], [`Snapshot`] | what reads and writes |
 //! | [`Level`], [`Moment`] | what a transaction is promised, and a snapshot that others read, too |
 //! | [`TransactionId`] | asks later whether a transaction has committed |
-//! | [`Typed`] | tables of other things than bytes |
+//! | [`Typed`], [`Grouped`] | tables of other things than bytes; with columns in groups |
 //! | [`ford`] | the interface of the FORD paper |
 
 mod blocking;
@@ -38,6 +38,7 @@ mod database;
 mod error;
 mod fabric;
 pub mod ford;
+mod grouped;
 mod opening;
 mod outcome;
 mod pool;
@@ -52,6 +53,7 @@ pub use database::{Database, Options};
 pub use error::{Error, Result};
 pub use farside_index::{MAX_KEY_BYTES, MAX_VALUE_BYTES, Table, TableOptions};
 pub use farside_txn::Level;
+pub use grouped::{Group, Grouped, Groups};
 pub use outcome::{OUTCOMES_KEPT, Outcome, TransactionId};
 pub use snapshot::{Moment, Snapshot};
 pub use transaction::Transaction;

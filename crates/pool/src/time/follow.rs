@@ -15,6 +15,9 @@ use crate::view::View;
 const SHORTEST: Duration = Duration::from_micros(250);
 const LONGEST: Duration = Duration::from_millis(20);
 
+/// All processes together ask the master 200,000 times a second at most.
+const MASTERS_PAUSE: Duration = Duration::from_micros(5);
+
 /// The bounds grow by one part in 512. After so many round trips they have grown by half of one.
 const ROUND_TRIPS: u64 = 256;
 
@@ -28,13 +31,16 @@ pub async fn follow(worker: Worker, connect: Rc<dyn Connect>, view: Weak<View>) 
     let mut follower =
         Follower { worker, links, master: None, known: None, proven: false, before: None };
     while let Some(view) = view.upgrade().filter(|view| !view.is_put_out()) {
-        let lease = Duration::from_nanos(view.config().lease_ns);
+        let config = view.config();
+        let lease = Duration::from_nanos(config.lease_ns);
         let pause = match follower.ask(&view).await {
             Some(sync) => Duration::from_nanos(sync.round_trip() * ROUND_TRIPS),
             None => lease / 32,
         };
+        let pause = pause.min(lease / 8).clamp(SHORTEST, LONGEST);
+        let share = config.sessions.len() as u32 * MASTERS_PAUSE;
         drop(view);
-        follower.worker.sleep(pause.min(lease / 8).clamp(SHORTEST, LONGEST)).await;
+        follower.worker.sleep(pause.max(share)).await;
     }
 }
 
