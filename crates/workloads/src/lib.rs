@@ -8,9 +8,11 @@
 //! | [`driver`] | runs a workload on an engine, and counts |
 //! | [`history`] | what attempts at transactions did and saw, as files |
 //! | [`check`] | whether a history is strictly serializable and opaque, or less |
+//! | [`clocks`] | how well many machines know the time, in the simulator |
 //! | [`pool`] | membership under faults, in the simulator: leases, configurations, promotion |
 
 pub mod check;
+pub mod clocks;
 pub mod driver;
 pub mod engine;
 pub mod history;

@@ -52,6 +52,16 @@ fn each_wait_is_there_for_something() {
     });
 }
 
+/// With many machines the master is asked less often by each, which costs little.
+#[test]
+fn many_machines_know_the_time_nearly_as_well_as_a_few() {
+    let profile = Profile::named("connectx-5").expect("a profile of the table");
+    let few = farside_workloads::clocks::mean_uncertainty(profile, 3, 1);
+    let many = farside_workloads::clocks::mean_uncertainty(profile, 300, 1);
+    println!("{few:?} with 3 machines, {many:?} with 300");
+    assert!(few < Duration::from_micros(3) && many < 3 * few);
+}
+
 /// A few machines with a table.
 struct World {
     sim: Rc<Sim>,

@@ -11,7 +11,7 @@
 //! - *The board*: its lines are written by those whose they are ([`board`]).
 //! - Not *records*: whoever writes the copy writes its own there, and readers find older versions at other replicas.
 //!
-//! Then everything is compared, until nothing differs; and then the manager is asked to let it count. A copier that dies is
+//! Then everything is compared, until each part was the same once; and then the manager is asked to let it count. A copier that dies is
 //! repaired like any other session, and another one goes on where it was.
 
 mod board;
@@ -106,7 +106,7 @@ impl Acting {
 }
 
 impl Copy<'_> {
-    /// Copies, and compares until nothing differs.
+    /// Copies, and compares.
     async fn run(&self) -> Result<(), TxnError> {
         if self.agent.has(Trap::CopyOfNothing) {
             return Ok(());
