@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use farside_fabric::{Worker, tcp};
-use farside_pool::{ConfigStore, Links, Means, Member, Petition, View, store};
+use farside_pool::{ConfigStore, Links, Means, Member, Petition, StoreError, View, store};
 use farside_txn::{Identity, Session};
 
 use crate::fabric::Fabric;
@@ -15,6 +15,9 @@ use crate::{Error, Result};
 /// How long joining may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long the config store may be away meanwhile.
+const STORE_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Regions that a pool gets when it has none.
 const REGIONS: u16 = 8;
 
@@ -24,12 +27,19 @@ pub(crate) async fn open(worker: &Worker, url: &Url, network: &tcp::Options) -> 
     let store = store::open(store_url, Duration::from_secs(1)).map_err(Error::Invalid)?;
     let start = worker.now();
     let config = loop {
-        let stored = store.read(0).await.map_err(|error| Error::NodeLost(error.to_string()))?;
-        if let Some(config) = stored.newest() {
-            break config;
-        }
-        if worker.now() - start > PATIENCE {
-            return Err(Error::Invalid("there is no pool of that name: start its nodes".into()));
+        let waited = worker.now() - start;
+        let late = waited > PATIENCE;
+        match store.read(0).await.map(|stored| stored.newest()) {
+            Ok(Some(config)) => break config,
+            Ok(None) if late => {
+                return Err(Error::Invalid(
+                    "there is no pool of that name: start its nodes".into(),
+                ));
+            }
+            // It may be slow for a moment.
+            Err(StoreError::Unreachable(_)) if waited < STORE_PATIENCE => {}
+            Err(error) => return Err(Error::NodeLost(error.to_string())),
+            Ok(None) => {}
         }
         worker.sleep(Duration::from_millis(50)).await;
     };
