@@ -100,6 +100,7 @@ pub(crate) async fn open(worker: &Worker, url: &Url, options: &tcp::Options) -> 
     if let Fabric::Net { .. } = fabric {
         let (connect, known) = (fabric.connect(), Arc::downgrade(&view));
         worker.spawn(time::follow(worker.clone(), connect, known)).detach();
+        crate::pool::wait_for_clock(worker, &view).await?;
     }
     let identity = Identity::claim(worker, &links, &view.seat(), client.0).await?;
     let session = Session::new(identity, url.limits);

@@ -59,11 +59,25 @@ pub(crate) async fn open(worker: &Worker, url: &Url, network: &tcp::Options) -> 
     worker.spawn(async move { member.run().await }).detach();
     wait(worker, || view.may_act(worker.now()), "the pool's manager").await?;
     need_regions(worker, url, &*store, &view).await?;
+    wait_for_clock(worker, &view).await?;
     let connect = fabric.connect();
     let links = Links::new(worker, &connect);
     let identity = Identity::claim(worker, &links, &view.seat(), client.0).await?;
     let session = Session::new(identity, url.limits);
     Ok(Opened { fabric, view, session, careless: false })
+}
+
+/// Waits until the time of the pool is known here. Before that nothing is taken that others would miss a sign of life for.
+pub(crate) async fn wait_for_clock(worker: &Worker, view: &View) -> Result<()> {
+    let is_known = || view.time().bounds(worker).is_some() || view.time().is_faulty();
+    wait(worker, is_known, "the pool's clock").await?;
+    if view.time().is_faulty() {
+        let drift = view.time().drift_ppb() / 1000;
+        return Err(Error::Invalid(format!(
+            "the clock of this machine runs differently from those of the pool, by {drift} parts in a million"
+        )));
+    }
+    Ok(())
 }
 
 async fn wait(worker: &Worker, ready: impl Fn() -> bool, what: &str) -> Result<()> {

@@ -300,7 +300,9 @@ impl Txn {
         if self.snapshot.is_none() {
             // Not of before what was locked and read already, which may even be of the future.
             let locked = self.newest_locked();
-            self.agent.wait_past(locked).await?;
+            if locked > 0 {
+                self.agent.wait_past(locked).await?;
+            }
             let strict = self.level.is_strict() || locked > 0;
             let snapshot = self.agent.enter(strict).await?;
             self.snapshot = Some(snapshot);

@@ -1,6 +1,7 @@
 //! A simulated pool under faults: what must hold, and what goes wrong when a rule is left out.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use farside_sim::Faults;
 use farside_workloads::pool::{KINDS, Outcome, Rule, Scenario, run};
@@ -12,7 +13,8 @@ fn scenario(seed: u64) -> Scenario {
 fn run_all(seeds: std::ops::Range<u64>, faults: &str) -> BTreeMap<&'static str, u64> {
     let faults: Faults = faults.parse().unwrap();
     let mut struck = BTreeMap::new();
-    let mut clocks = (0, std::time::Duration::ZERO);
+    let mut clocks = (0, Duration::ZERO);
+    let mut off = Vec::new();
     let runs = seeds.end - seeds.start;
     for seed in seeds {
         let outcome = run(&Scenario { faults, ..scenario(seed) }, false);
@@ -20,11 +22,17 @@ fn run_all(seeds: std::ops::Range<u64>, faults: &str) -> BTreeMap<&'static str, 
         assert!(outcome.writes > 0, "seed {seed}: nobody wrote anything");
         clocks.0 += outcome.masters;
         clocks.1 = clocks.1.max(outcome.uncertainty);
+        off.push(outcome.clock_off);
         for (kind, count) in outcome.struck {
             *struck.entry(kind).or_default() += count;
         }
     }
+    off.sort_unstable();
+    let (half, most) = (off[off.len() / 2], off[off.len() - 1]);
     println!("{runs} runs, {} masters, uncertain by {:?} at the most", clocks.0, clocks.1);
+    println!(
+        "somebody with a lease had no clock for {half:?} in half of them, {most:?} at the most"
+    );
     assert!(clocks.0 >= runs, "there is always a clock");
     struck
 }

@@ -146,7 +146,8 @@ impl SimPool {
         let member = Member::join(self.means(process, worker)).await.expect("the store is there");
         let view = member.view();
         worker.spawn(async move { _ = member.run().await }).detach();
-        while !view.may_act(worker.now()) && !view.is_put_out() {
+        let is_ready = || view.may_act(worker.now()) && view.time().bounds(worker).is_some();
+        while !is_ready() && !view.is_put_out() {
             worker.sleep(self.shape.lease / 16).await;
         }
         view
