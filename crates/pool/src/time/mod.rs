@@ -1,7 +1,7 @@
 //! The time of a pool, on which all its processes agree within bounds that each of them knows (`farmv2.txt` §4.1, §4.3).
 //!
 //! One node, the *master*, has the clock: the home node of the configuration. Every process asks it for the time again and again
-//! ([`follow`]), and derives from the answers, and from its own clock, the earliest and the latest that it may be ([`sync`]).
+//! ([`follow()`]), and derives from the answers, and from its own clock, the earliest and the latest that it may be (`sync`).
 //!
 //! Time never goes back, also when the master is lost. Then a configuration without a master is made, and whoever
 //! acknowledges it gives out no times any more, and tells the latest that it may have given out. When that configuration
