@@ -69,15 +69,16 @@ pub(crate) async fn open(worker: &Worker, url: &Url, network: &tcp::Options) -> 
 
 /// Waits until the time of the pool is known here. Before that nothing is taken that others would miss a sign of life for.
 pub(crate) async fn wait_for_clock(worker: &Worker, view: &View) -> Result<()> {
-    let is_known = || view.time().bounds(worker).is_some() || view.time().is_faulty();
-    wait(worker, is_known, "the pool's clock").await?;
-    if view.time().is_faulty() {
-        let drift = view.time().drift_ppb() / 1000;
-        return Err(Error::Invalid(format!(
-            "the clock of this machine runs differently from those of the pool, by {drift} parts in a million"
-        )));
+    let time = view.time();
+    let is_decided = || time.bounds(worker).is_some() || time.is_faulty() || view.is_put_out();
+    wait(worker, is_decided, "the pool's clock").await?;
+    match time.bounds(worker) {
+        None if time.is_faulty() => Err(Error::Invalid(
+            "the clock of this machine runs differently from those of the pool: mend its time source".into(),
+        )),
+        None if view.is_put_out() => Err(Error::Fenced),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 async fn wait(worker: &Worker, ready: impl Fn() -> bool, what: &str) -> Result<()> {

@@ -215,8 +215,10 @@ impl Config {
 
     /// Another node has the table of sessions, and the clock, which is off until the time is known from which it goes on.
     pub fn move_home(&mut self, id: u16) {
-        self.home = id;
-        self.master = None;
+        if self.home != id {
+            self.home = id;
+            self.master = None;
+        }
     }
 
     /// The clock of the home goes on from a time: it says `says` now.

@@ -411,9 +411,7 @@ impl Member {
         let Some(revision) = self.look_at_store(config).await? else { return Ok(()) };
         let mut next = config.next();
         next.manager = self.means.client.0;
-        if next.home != home {
-            next.move_home(home);
-        }
+        next.move_home(home);
         let start = self.means.worker.now();
         match self.means.store.swap(revision, &next.encode()).await {
             Ok(true) => {}

@@ -103,8 +103,12 @@ pub(crate) async fn look(agent: &Rc<Agent>) -> Result<(), TxnError> {
         session.watch.note(agent.worker.now(), lines.clone(), agent.lease());
         // Who has told nothing yet reads nothing yet.
         let least = |word: fn(Line) -> u64| lines.clone().map(word).filter(|word| *word != 0).min();
+        let oldest = least(|line| line.oldest).unwrap_or(0);
         let floor = least(|line| line.floor).unwrap_or(0);
-        let horizon = agree(session, &lines.collect::<Vec<_>>(), agent.has(Trap::OneRound));
+        let horizon = match agent.has(Trap::OneRound) {
+            true => oldest,
+            false => agree(session, oldest, lines.clone()),
+        };
         if session.horizon.fetch_max(horizon, Ordering::AcqRel) < horizon {
             probe!("the horizon moves on");
         }
@@ -113,18 +117,13 @@ pub(crate) async fn look(agent: &Rc<Agent>) -> Result<(), TxnError> {
     }
 }
 
-/// Agrees to what the board says; what all have agreed to.
-fn agree(session: &Session, lines: &[Line], one_round: bool) -> u64 {
-    let told = |word: fn(&Line) -> u64| lines.iter().map(word).filter(|word| *word != 0).min();
-    let oldest = told(|line| line.oldest).unwrap_or(0);
-    if one_round {
-        return oldest;
-    }
+/// Agrees to begin with no snapshot that is older than the oldest of all; what all have agreed to.
+fn agree(session: &Session, oldest: u64, lines: impl Iterator<Item = Line>) -> u64 {
     session.safe.fetch_max(oldest, Ordering::SeqCst);
     // This session has agreed just now, except for what it reads.
     let mine = session.safe.load(Ordering::SeqCst).min(session.oldest(IDLE));
     let slot = usize::from(session.identity.slot);
-    let others = lines.iter().enumerate().filter(|(at, line)| *at != slot && line.safe != 0);
+    let others = lines.enumerate().filter(|(at, line)| *at != slot && line.safe != 0);
     others.map(|(_, line)| line.safe).fold(mine, u64::min)
 }
 

@@ -77,6 +77,10 @@ impl Outside {
     }
 }
 
+fn no_room() -> TxnError {
+    TxnError::TimedOut("old versions that somebody reads take all their room")
+}
+
 impl Agent {
     /// Old versions before this time are not kept: nobody reads them, or whoever does is told.
     pub(crate) fn reusable(&self) -> u64 {
@@ -114,6 +118,7 @@ impl Agent {
                 probe!("a writer is aborted for lack of room for old versions");
                 Err(TxnError::Conflict(Why::OldVersions))
             }
+            _ if waited > PATIENCE.max(4 * self.lease()) => Err(no_room()),
             OldVersions::Truncate | OldVersions::None => {
                 probe!("old versions are given up");
                 self.with_ring(region, |ring| ring.forget(u64::MAX))?;
@@ -142,8 +147,7 @@ impl Agent {
         while is_full() {
             probe!("a writer waits for room for old versions");
             if self.worker.now() - start > PATIENCE.max(4 * self.lease()) {
-                let why = "old versions that somebody reads take all their room";
-                return Err(TxnError::TimedOut(why));
+                return Err(no_room());
             }
             self.worker.sleep(horizon::TELLING).await;
         }

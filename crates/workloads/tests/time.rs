@@ -146,15 +146,7 @@ fn stuck(old_versions: OldVersions, span: Duration) -> (u64, Vec<Error>, Result<
             if writer.now() - start > span {
                 break;
             }
-            match world.write(0, number).await {
-                Err(Error::Txn(error))
-                    if error == TxnError::Conflict(farside_txn::Why::OldVersions) =>
-                {
-                    errors.push(Error::Txn(error));
-                }
-                Err(error) => errors.push(error),
-                Ok(()) => {}
-            }
+            errors.extend(world.write(0, number).await.err());
             most = most.max(world.machines[0].2.agent().old_bytes());
             let pause = if number < 1000 { span / 100_000 } else { span / 2000 };
             writer.sleep(pause).await;

@@ -90,6 +90,10 @@ impl Follower {
 
     fn take(&mut self, view: &View, sync: Sync) {
         let time = view.time();
+        if time.is_faulty() {
+            // It stays so, and is told, until there is another master or this process is put out.
+            return;
+        }
         let proven = self.proven;
         let first = self.known.is_none();
         let known = self.known.get_or_insert_with(|| Knowledge::begin(sync, proven));

@@ -123,7 +123,7 @@ impl PoolTime {
             self.upper[0].store(upper.master, Ordering::Relaxed);
             self.upper[1].store(upper.sent, Ordering::Relaxed);
             self.known.store(true, Ordering::Relaxed);
-            self.enabled.store(good && !self.is_faulty(), Ordering::Relaxed);
+            self.enabled.store(good, Ordering::Relaxed);
         });
         self.drift_ppb.store(known.drift_ppb(), Ordering::Release);
     }
