@@ -10,7 +10,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use farside::{Database, Options};
 use farside_fabric::Worker;
-use farside_pool::{Config, ConfigStore, Node, Petition, store};
+use farside_pool::store::{self, Pending};
+use farside_pool::{Config, ConfigStore, Node, Petition, StoreError};
 
 use crate::credentials::Credentials;
 use crate::node::STORE_TIMEOUT;
@@ -35,6 +36,9 @@ pub(crate) struct DrainArgs {
     node: String,
 }
 
+/// How long a store may be away.
+const STORE_PATIENCE: Duration = Duration::from_secs(15);
+
 /// How often to look.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -43,7 +47,7 @@ pub(crate) fn run(args: &DrainArgs) -> Result<ExitCode> {
     let store =
         store::open(&args.connect, STORE_TIMEOUT).map_err(|why| anyhow!("--connect {why}"))?;
     let worker = Worker::patient(1);
-    let config = newest(&worker, &store)?.with_context(|| {
+    let config = patiently(&worker, || store.read(0))?.newest().with_context(|| {
         format!("{}: there is no pool; start a node with --config-store to found one", args.connect)
     })?;
     let node = find(&config, &args.node)?;
@@ -61,7 +65,8 @@ pub(crate) fn run(args: &DrainArgs) -> Result<ExitCode> {
     let url = url.map_or(args.connect.clone(), |path| format!("pool:{path}"));
     let _db = used.then(|| Database::open_with(&url, &options)).transpose()?;
     let petition = Petition::Drain { node: node.id };
-    worker.block_on(store.petition(&petition.key(), &petition.encode()))?;
+    let (key, what) = (petition.key(), petition.encode());
+    patiently(&worker, || store.petition(&key, &what))?;
     let left = wait(args, &worker, &store, &node, &stop)?;
     say!("node {} ({}) has left the pool", node.id, node.address);
     let few = left.regions.iter().filter(|it| it.replicas.len() < it.copies).count();
@@ -75,6 +80,22 @@ pub(crate) fn run(args: &DrainArgs) -> Result<ExitCode> {
 
 fn newest(worker: &Worker, store: &Rc<dyn ConfigStore>) -> Result<Option<Config>> {
     Ok(worker.block_on(store.read(0))?.newest())
+}
+
+/// Asks again where a store does not answer for a moment. What it may have done twice is as if it was done once.
+fn patiently<'a, T>(
+    worker: &Worker,
+    ask: impl Fn() -> Pending<'a, T>,
+) -> std::result::Result<T, StoreError> {
+    let start = Instant::now();
+    loop {
+        match worker.block_on(ask()) {
+            Err(StoreError::Unreachable(_)) if start.elapsed() < STORE_PATIENCE => {
+                worker.block_on(worker.sleep(PAUSE));
+            }
+            answer => return answer,
+        }
+    }
 }
 
 fn find(config: &Config, name: &str) -> Result<Node> {

@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod drain;
 mod fabric_arg;
+mod level;
 mod node;
 mod node_process;
 mod output;

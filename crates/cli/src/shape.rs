@@ -7,11 +7,11 @@ use farside_workloads::load::Shape;
 #[derive(Args, Default)]
 #[command(next_help_heading = "Size and shape of the workload, where it has them")]
 pub(crate) struct ShapeArgs {
-    /// Keys (kvs: 1000000), lists at a time (list-append: 64), or counters (counter: 16)
+    /// Keys (kvs, multi-get: 1000000), lists at a time (list-append: 64), or counters (counter: 16)
     #[arg(long)]
     keys: Option<u64>,
 
-    /// Bytes of a value (kvs: 40)
+    /// Bytes of a value (kvs, multi-get: 40)
     #[arg(long)]
     value_size: Option<usize>,
 
@@ -23,7 +23,7 @@ pub(crate) struct ShapeArgs {
     #[arg(long)]
     read_share: Option<u64>,
 
-    /// Objects of a transaction (kvs: 4; list-append: up to 4)
+    /// Objects of a transaction (kvs: 4; list-append: up to 4; multi-get: 100 of one that reads)
     #[arg(long)]
     objects: Option<usize>,
 

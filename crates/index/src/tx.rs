@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use farside_txn::{Blob, Level, Target, Trap, Txn, TxnError};
+use farside_txn::{Blob, Effort, Level, Target, Trap, Txn, TxnError};
 use smallvec::SmallVec;
 
 use crate::client::Client;
@@ -84,9 +84,9 @@ impl Tx {
         Tx { client, txn, places: Vec::with_capacity(4), by_hash: None, thin: Vec::new(), began }
     }
 
-    /// Counts the round trips that this waits for from now on.
-    pub fn count_trips(&mut self, trips: &Rc<Cell<u64>>) {
-        self.txn.count_trips(trips);
+    /// Counts what this takes from now on.
+    pub fn count_effort(&mut self, effort: &Rc<Cell<Effort>>) {
+        self.txn.count_effort(effort);
     }
 
     /// Its age among the transactions of its process, to be kept when it begins again.

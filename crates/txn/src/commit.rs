@@ -72,6 +72,12 @@ impl Txn {
             return Err(error);
         }
         if self.entries.iter().all(|entry| entry.new.is_none()) {
+            // What was read is of one moment; one object always is.
+            let several = self.entries.iter().filter(|entry| entry.is_only_read()).nth(1);
+            if !self.is_opaque() && several.is_some() {
+                self.validate().await?;
+                self.check_leave()?;
+            }
             return Ok(None);
         }
         self.lock_the_rest().await?;
@@ -89,7 +95,7 @@ impl Txn {
             if self.agent.has(Trap::ValidationBeforeTheWait) {
                 self.validate().await?;
             }
-            if !self.agent.has(Trap::NoUncertaintyWait) {
+            if self.is_opaque() && !self.agent.has(Trap::NoUncertaintyWait) {
                 self.agent.wait_past(time).await?;
             }
             if !self.agent.has(Trap::ValidationBeforeTheWait) {
@@ -134,7 +140,9 @@ impl Txn {
             self.agent.unclean.set(true);
             return Err(error);
         }
-        let waits = self.level() != Level::Snapshot && !self.agent.has(Trap::NoUncertaintyWait);
+        let waits = self.level() != Level::Snapshot
+            && self.is_opaque()
+            && !self.agent.has(Trap::NoUncertaintyWait);
         if waits && let Err(fenced) = self.agent.wait_past(time).await {
             release.forget();
             self.agent.unclean.set(true);

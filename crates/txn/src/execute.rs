@@ -431,7 +431,7 @@ impl Txn {
             probe!("an object was overtaken before it was locked");
             return Err(TxnError::Conflict(Why::Overtaken));
         }
-        let too_new = self.snapshot.is_some_and(|snapshot| version.ts > snapshot);
+        let too_new = self.snapshot.is_some_and(|_| version.ts > self.reads_until());
         if too_new {
             probe!("a lock-read is newer than the snapshot");
         }

@@ -66,7 +66,7 @@ pub use object::{Target, Version};
 pub use old::OldVersions;
 pub use session::{Identity, Limits, Session};
 pub use trap::Trap;
-pub use txn::{Access, Mode, Txn};
+pub use txn::{Access, Effort, Mode, Txn};
 
 use farside_fabric::Phase;
 

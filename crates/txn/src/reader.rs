@@ -218,7 +218,7 @@ impl Txn {
     }
 
     fn judge_head(&self, lock: u64, words: &[u64]) -> Look {
-        let snapshot = self.snapshot.expect("who reads has a snapshot");
+        let snapshot = self.reads_until();
         let version = match Version::from_words(words) {
             Some(version) => version,
             None if self.agent.has(Trap::TornIsFine) => Version::unchecked(words),
@@ -242,7 +242,7 @@ impl Txn {
     }
 
     fn judge_record(&self, reading: &Reading, left: u64, words: &[u64]) -> Look {
-        let snapshot = self.snapshot.expect("who reads has a snapshot");
+        let snapshot = self.reads_until();
         let object = self.entries[reading.entry].target.addr;
         let Stage::Old { offset, .. } = reading.stage else { return Look::Again(0) };
         let found = Record::from_words(offset, words);
@@ -264,6 +264,7 @@ impl Txn {
                 return Ok(true);
             }
             Look::Wait(lock) => {
+                self.count(|effort| effort.waits += 1);
                 reading.waits += 1;
                 reading.lock = lock;
                 reading.stage = Stage::Head;
@@ -286,6 +287,7 @@ impl Txn {
             }
             Look::Follow { offset, left } => {
                 probe!("a reader follows to an older version");
+                self.count(|effort| effort.hops += 1);
                 reading.hops += 1;
                 if reading.hops > MOST_HOPS {
                     return Err(TxnError::TooOld);

@@ -35,11 +35,19 @@ pub struct Limits {
     pub old_bytes: u64,
     /// What happens when that is not enough.
     pub old_versions: OldVersions,
+    /// Whether all that a transaction reads is of one moment, also if it is aborted later. Without, it reads what is newest, and
+    /// looks again when it commits. That is for comparison: all sessions of a pool have to agree.
+    pub opacity: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { ring_bytes: 192 << 10, old_bytes: 64 << 20, old_versions: OldVersions::Block }
+        Limits {
+            ring_bytes: 192 << 10,
+            old_bytes: 64 << 20,
+            old_versions: OldVersions::Block,
+            opacity: true,
+        }
     }
 }
 

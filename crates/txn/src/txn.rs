@@ -92,6 +92,17 @@ impl Entry {
     }
 }
 
+/// What transactions took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Effort {
+    /// Round trips that were waited for.
+    pub round_trips: u64,
+    /// How often a reader found a lock that was older than its snapshot.
+    pub waits: u64,
+    /// How often a reader went back to an older version.
+    pub hops: u64,
+}
+
 /// A transaction. Dropping it aborts it.
 #[derive(Debug)]
 pub struct Txn {
@@ -126,8 +137,8 @@ pub struct Txn {
     pub(crate) failed: Option<TxnError>,
     /// A lock that was in the way.
     pub(crate) met: Option<(Addr, u64)>,
-    /// Counts the round trips that it waits for.
-    trips: Option<Rc<Cell<u64>>>,
+    /// Counts what it takes.
+    effort: Option<Rc<Cell<Effort>>>,
     /// To be freed when this has committed: at once, or when nobody reads older snapshots.
     pub(crate) doomed: Vec<Doomed>,
 }
@@ -166,20 +177,28 @@ impl Txn {
             spilled: Vec::new(),
             failed: None,
             met: None,
-            trips: None,
+            effort: None,
             doomed: Vec::new(),
         })
     }
 
-    /// Counts the round trips that this waits for from now on.
-    pub fn count_trips(&mut self, trips: &Rc<Cell<u64>>) {
-        self.trips = Some(Rc::clone(trips));
+    /// Counts what this takes from now on.
+    pub fn count_effort(&mut self, effort: &Rc<Cell<Effort>>) {
+        self.effort = Some(Rc::clone(effort));
     }
 
     /// A round trip is waited for.
+    #[inline]
     pub(crate) fn trip(&self) {
-        if let Some(trips) = &self.trips {
-            trips.set(trips.get() + 1);
+        self.count(|effort| effort.round_trips += 1);
+    }
+
+    #[inline]
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Effort)) {
+        if let Some(effort) = &self.effort {
+            let mut sum = effort.get();
+            change(&mut sum);
+            effort.set(sum);
         }
     }
 
@@ -191,7 +210,8 @@ impl Txn {
     /// The time as of which it reads: its snapshot, or where it has only locked, now, when it has all its
     /// locks. `None` if it has read nothing.
     pub fn read_time(&self) -> Option<u64> {
-        self.snapshot.or_else(|| self.lock.and_then(|_| self.agent.try_upper()))
+        let snapshot = self.snapshot.filter(|_| self.is_opaque());
+        snapshot.or_else(|| self.lock.and_then(|_| self.agent.try_upper()))
     }
 
     /// Its age: one that begins again keeps it, so that its turn comes some day.
@@ -300,15 +320,26 @@ impl Txn {
         if self.snapshot.is_none() {
             // Not of before what was locked and read already, which may even be of the future.
             let locked = self.newest_locked();
-            if locked > 0 {
+            if locked > 0 && self.is_opaque() {
                 self.agent.wait_past(locked).await?;
             }
-            let strict = self.level.is_strict() || locked > 0;
+            let strict = self.is_opaque() && (self.level.is_strict() || locked > 0);
             let snapshot = self.agent.enter(strict).await?;
             self.snapshot = Some(snapshot);
             self.agent.wait_past(snapshot).await?;
         }
         Ok(())
+    }
+
+    /// Whether all that it reads is of one moment.
+    pub(crate) fn is_opaque(&self) -> bool {
+        self.agent.session.limits.opacity
+    }
+
+    /// The latest version that may be read: that of the snapshot, or without opacity the newest.
+    pub(crate) fn reads_until(&self) -> u64 {
+        let snapshot = self.snapshot.expect("who reads has a snapshot");
+        if self.is_opaque() { snapshot } else { UNSEEN - 1 }
     }
 
     /// Reads from a moment that may be long past, as long as old versions of that time are kept.

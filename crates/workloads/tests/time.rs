@@ -131,7 +131,12 @@ fn stuck(old_versions: OldVersions, span: Duration) -> (u64, Vec<Error>, Result<
     let world = World::new(
         1,
         2,
-        |engine| engine.with_rings(4 << 10).with_old_versions(BOUND, old_versions),
+        |engine| {
+            engine.with_limits(|limits| {
+                limits.ring_bytes = 4 << 10;
+                (limits.old_bytes, limits.old_versions) = (BOUND, old_versions);
+            })
+        },
         None,
     );
     let (_, reader, client) = &world.machines[1];
@@ -191,7 +196,12 @@ fn old_versions_stay_within_their_bound() {
 /// One hands its snapshot on, and dies; the other begins with it some time later. Either that is refused, or it reads all of it.
 fn hand_on(seed: u64, trap: Option<Trap>) -> Result<bool, String> {
     let lease = Duration::from_millis(2);
-    let world = World::new(seed, 3, |engine| engine.with_rings(4 << 10).with_lease(lease), trap);
+    let world = World::new(
+        seed,
+        3,
+        |engine| engine.with_limits(|limits| limits.ring_bytes = 4 << 10).with_lease(lease),
+        trap,
+    );
     let (master, first, client) = &world.machines[1];
     let mut tx = first.block_on(client.begin()).unwrap();
     first.block_on(tx.take_snapshot()).unwrap();

@@ -20,6 +20,7 @@ use farside_workloads::load::Kind;
 
 use crate::credentials::Credentials;
 use crate::fabric_arg::FabricArg;
+use crate::level::LevelArg;
 use crate::rdma_args::RdmaArgs;
 use crate::shape::ShapeArgs;
 
@@ -40,7 +41,11 @@ pub(crate) struct BenchArgs {
 
     /// What transactions promise (all but verbs)
     #[arg(long, default_value = "strict")]
-    level: IsolationLevel,
+    level: LevelArg,
+
+    /// Switch a technique off, to see what it is worth (repeatable; simulated)
+    #[arg(long)]
+    without: Vec<Technique>,
 
     /// Copies of each region, the primary included (all but verbs; the reference engine has one)
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=5))]
@@ -124,8 +129,8 @@ enum Workload {
 
 impl ValueEnum for Workload {
     fn value_variants<'a>() -> &'a [Self] {
-        use Kind::{Counter, Kvs, ListAppend, SmallBank, Tatp, Transfer};
-        const ALL: [Workload; 7] = [
+        use Kind::{Counter, Kvs, ListAppend, MultiGet, SmallBank, Tatp, Transfer};
+        const ALL: [Workload; 8] = [
             Workload::Verbs,
             Workload::Txns(Kvs),
             Workload::Txns(SmallBank),
@@ -133,6 +138,7 @@ impl ValueEnum for Workload {
             Workload::Txns(ListAppend),
             Workload::Txns(Counter),
             Workload::Txns(Transfer),
+            Workload::Txns(MultiGet),
         ];
         &ALL
     }
@@ -155,15 +161,11 @@ enum Protocol {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum IsolationLevel {
-    /// Strictly serializable, and opaque
-    Strict,
-    /// Serializable, perhaps in another order than that of time
-    Serializable,
-    /// Snapshots that are up to date
-    Snapshot,
-    /// Snapshots that may be of the past
-    SnapshotNonstrict,
+enum Technique {
+    /// All that is read is of one moment, also in transactions that are aborted later
+    Opacity,
+    /// Old versions for those who read them, beyond what undo needs
+    OldVersions,
 }
 
 fn arrivals(text: &str) -> Result<f64, String> {

@@ -70,6 +70,9 @@ struct ByType {
     p50_us: f64,
     p99_us: f64,
     round_trips: f64,
+    /// Of those that committed, the shares that waited for a lock to read, and that read an older version.
+    waited: f64,
+    hopped: f64,
 }
 
 impl PerTxn {
@@ -92,12 +95,15 @@ impl PerTxn {
 impl ByType {
     fn new(kind: &KindTally) -> Self {
         let us = |quantile| kind.latencies.value_at_quantile(quantile) as f64 / 1e3;
+        let share = |count: u64| count as f64 / kind.committed.max(1) as f64;
         ByType {
             committed: kind.committed,
             aborted: kind.aborted,
             p50_us: us(0.5),
             p99_us: us(0.99),
-            round_trips: kind.round_trips as f64 / kind.committed.max(1) as f64,
+            round_trips: share(kind.round_trips),
+            waited: share(kind.waited),
+            hopped: share(kind.hopped),
         }
     }
 }

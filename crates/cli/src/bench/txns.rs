@@ -10,15 +10,18 @@ use anyhow::{Context, Result, anyhow, ensure};
 use farside_fabric::Worker;
 use farside_sim::{Faults, Profile, Sim};
 use farside_workloads::driver::{self, Control, Plan, Tally, Until};
-use farside_workloads::engine::{DatabaseEngine, Engine, Reference, SimTables};
+use farside_workloads::engine::{
+    DatabaseEngine, Engine, Limits, OldVersions, Reference, SimTables,
+};
 use farside_workloads::history::Sink;
 use farside_workloads::load::{Kind, Visit, Workload};
 use farside_workloads::trial::simulate;
 
 use super::place::Place;
 use super::txn_report::TxnReport;
-use super::{BenchArgs, IsolationLevel, Protocol};
+use super::{BenchArgs, Protocol, Technique};
 use crate::fabric_arg::FabricArg;
+use crate::level::LevelArg;
 use crate::progress::Progress;
 
 /// How much of a run is warming up, where it is bounded by time.
@@ -63,6 +66,10 @@ fn check(args: &BenchArgs) -> Result<()> {
         args.compute == 1 || simulated,
         "--compute: transactions run in one process so far; several machines can be simulated"
     );
+    ensure!(
+        args.without.is_empty() || simulated && args.protocol == Protocol::Farside,
+        "--without: techniques are switched off in the simulator so far, and of the protocol farside; expected --fabric sim:PROFILE"
+    );
     match args.protocol {
         Protocol::Reference => {
             ensure!(
@@ -71,17 +78,13 @@ fn check(args: &BenchArgs) -> Result<()> {
                 args.fabric
             );
             ensure!(args.connect.is_none(), "--connect: the reference engine is in no cluster");
-            if args.nodes.is_some() || args.level != IsolationLevel::Strict {
+            if args.nodes.is_some() || args.level != LevelArg::Strict {
                 eprintln!(
                     "the reference engine has one copy in no node, and is strict: --nodes and --level change nothing"
                 );
             }
         }
         Protocol::Farside => {
-            ensure!(
-                args.level == IsolationLevel::Strict,
-                "--level: transactions are strictly serializable so far; expected strict"
-            );
             ensure!(args.connect.is_none() || !simulated, "--connect: nobody is simulated there");
         }
     }
@@ -103,7 +106,7 @@ impl Visit for Run<'_> {
             (None, Protocol::Reference) => self.run(&Reference::new(None), &workload),
             (None, Protocol::Farside) => {
                 let place = Place::new(args, &workload.tables())?;
-                self.run(&DatabaseEngine::new(place.db.clone()), &workload)
+                self.run(&DatabaseEngine::new(place.db.clone()).at(args.level.promise()), &workload)
             }
         }
     }
@@ -126,7 +129,11 @@ impl Run<'_> {
             }
             Protocol::Farside => {
                 let nodes = args.nodes.unwrap_or(args.replicas);
-                let engine = SimTables::with_nodes(&sim, args.replicas.into(), nodes.into(), None);
+                let engine = SimTables::with_nodes(&sim, args.replicas.into(), nodes.into(), None)
+                    .with_level(args.level.promise())
+                    .with_limits(|limits| {
+                        args.without.iter().for_each(|part| part.leave_out(limits))
+                    });
                 let threads = args.threads();
                 let thread = |number: usize| engine.add_thread((number / threads) as u64);
                 simulate(&thread, &engine, workload, &plan, self.sink)?
@@ -168,6 +175,15 @@ fn progress(control: &Arc<Control>) -> Progress {
             (control.committed.load(Ordering::Relaxed), start.elapsed().as_secs_f64());
         format!("{seconds:6.1} s  {done} committed, {:.0} per second", done as f64 / seconds)
     })
+}
+
+impl Technique {
+    fn leave_out(self, limits: &mut Limits) {
+        match self {
+            Technique::Opacity => limits.opacity = false,
+            Technique::OldVersions => limits.old_versions = OldVersions::None,
+        }
+    }
 }
 
 impl BenchArgs {

@@ -17,6 +17,7 @@ use farside_sim::litmus::{Litmus, PROGRAMS, STEPS};
 use farside_workloads::load::Kind;
 use serde::Serialize;
 
+use crate::level::LevelArg;
 use crate::output::say;
 use crate::progress::Progress;
 
@@ -41,7 +42,7 @@ pub(crate) struct SimArgs {
 
     /// What transactions are promised, and histories are checked for [default: strict]
     #[arg(long)]
-    level: Option<Level>,
+    level: Option<LevelArg>,
 
     /// What strikes it: none, all, or kinds with commas between, each perhaps with how often in a
     /// million opportunities (tear,delay=50000) [default: what each program needs; for a pool, beside the
@@ -113,33 +114,6 @@ enum Protocol {
     Reference,
     /// The default protocol, on hash tables with three copies
     Farside,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Level {
-    /// Strict serializability, and opacity
-    Strict,
-    /// Serializability; snapshots may be of shortly before
-    Serializable,
-    /// Snapshot isolation
-    StrictSnapshot,
-    /// Snapshot isolation; snapshots may be of shortly before
-    Snapshot,
-}
-
-impl Level {
-    fn promise(self) -> farside::Level {
-        match self {
-            Level::Strict => farside::Level::Strict,
-            Level::Serializable => farside::Level::Serializable,
-            Level::StrictSnapshot => farside::Level::StrictSnapshot,
-            Level::Snapshot => farside::Level::Snapshot,
-        }
-    }
-
-    fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().into())
-    }
 }
 
 impl Workload {

@@ -4,7 +4,8 @@ use farside_sim::Faults;
 use farside_workloads::load::Kind;
 use farside_workloads::trial::{self, Outcome, Trial};
 
-use super::{Level, Protocol, SeedResult, SimArgs};
+use super::{Protocol, SeedResult, SimArgs};
+use crate::level::LevelArg;
 
 /// Transactions of a run.
 const TXNS: u64 = 500;
@@ -17,7 +18,7 @@ pub(super) fn run_seed(args: &SimArgs, kind: Kind, seed: u64) -> SeedResult {
         Protocol::Farside => {
             let usual = || "reorder,tear,delay=2000".parse().expect("names of faults");
             let faults = args.faults.unwrap_or_else(usual);
-            let level = args.level.map_or_else(Default::default, Level::promise);
+            let level = args.level.map_or_else(Default::default, LevelArg::promise);
             (trial::Protocol::Farside { copies: 3, trap: None, level }, faults)
         }
     };

@@ -10,7 +10,7 @@ use farside_fabric::runtime::Random;
 use farside_fabric::{Time, Worker};
 
 use super::{Shared, Until};
-use crate::engine::{Engine, Failure, Rows, Session};
+use crate::engine::{Effort, Engine, Failure, Rows, Session};
 use crate::history::{Ended, Outcome, Recorder};
 use crate::load::{Effect, Tx, Workload};
 
@@ -124,7 +124,7 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
     async fn transact(&mut self, session: &mut E::Session, arrival: Time) -> Result<(), Failure> {
         let shared = Rc::clone(&self.shared);
         let (kind, input) = shared.workload.draw(&mut self.random);
-        let trips = session.round_trips();
+        let before = session.effort();
         for tries in 0..MOST_TRIES {
             let (begin, begun) = (shared.engine.now(&self.worker), self.worker.now());
             let id = shared.control.attempts.fetch_add(1, Ordering::Relaxed) + 1;
@@ -145,8 +145,8 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
                 Ok((effect, _)) | Err((_, effect)) => effect,
             };
             shared.workload.book(&input, effect, outcome);
-            let trips = session.round_trips() - trips;
-            self.count(kind, outcome, (arrival, ended), tries, trips);
+            let span = (arrival, ended);
+            self.count(kind, outcome, span, tries, before, session.effort());
             if outcome != Outcome::Aborted || shared.control.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
@@ -181,7 +181,8 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
         outcome: Outcome,
         (arrival, now): (Time, Time),
         tries: u32,
-        trips: u64,
+        before: Effort,
+        after: Effort,
     ) {
         let shared = &self.shared;
         let mut tally = shared.tally.borrow_mut();
@@ -197,7 +198,9 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
         match outcome {
             Outcome::Committed => {
                 kind.committed += 1;
-                kind.round_trips += trips;
+                kind.round_trips += after.round_trips - before.round_trips;
+                kind.waited += u64::from(after.waits > before.waits);
+                kind.hopped += u64::from(after.hops > before.hops);
                 kind.latencies.saturating_record((now - arrival.min(now)).as_nanos() as u64);
             }
             Outcome::Aborted => kind.aborted += 1,

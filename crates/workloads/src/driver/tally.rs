@@ -16,6 +16,10 @@ pub struct KindTally {
     pub unknown: u64,
     /// Round trips that those that committed have waited for, all attempts included.
     pub round_trips: u64,
+    /// Those that committed and had to wait for a lock, at some read.
+    pub waited: u64,
+    /// Those that committed and read an older version, of something.
+    pub hopped: u64,
     /// What those that committed took, all attempts included, in nanoseconds.
     pub latencies: Histogram<u64>,
 }
@@ -55,6 +59,8 @@ impl Tally {
             aborted: 0,
             unknown: 0,
             round_trips: 0,
+            waited: 0,
+            hopped: 0,
             latencies: histogram(),
         };
         let kinds = names.iter().map(kind).collect();
@@ -85,6 +91,8 @@ impl Tally {
             kind.aborted += more.aborted;
             kind.unknown += more.unknown;
             kind.round_trips += more.round_trips;
+            kind.waited += more.waited;
+            kind.hopped += more.hopped;
             kind.latencies.add(&more.latencies).expect("the same bounds");
         }
         self.from = self.from.min(other.from);

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use farside::{Connection, Database};
+use farside::{Connection, Database, Level};
 use farside_fabric::{Counts, Worker};
 
 use super::tables::counts;
@@ -13,6 +13,7 @@ use super::{Engine, Failure, Table, TableSession, TableShape, Tables};
 pub struct DatabaseEngine {
     db: Database,
     tables: Tables,
+    level: Level,
 }
 
 thread_local! {
@@ -23,7 +24,13 @@ thread_local! {
 impl DatabaseEngine {
     /// A database that is open.
     pub fn new(db: Database) -> Self {
-        DatabaseEngine { db, tables: Tables::default() }
+        DatabaseEngine { db, tables: Tables::default(), level: Level::default() }
+    }
+
+    /// Whose transactions are promised something else than usual.
+    #[must_use]
+    pub fn at(self, level: Level) -> Self {
+        DatabaseEngine { level, ..self }
     }
 
     fn connection(worker: &Worker) -> Connection {
@@ -62,7 +69,7 @@ impl Engine for DatabaseEngine {
     }
 
     fn session(&self, worker: &Worker) -> TableSession {
-        self.tables.session(Self::connection(worker).client())
+        self.tables.session(Self::connection(worker).client()).at(self.level)
     }
 
     async fn load(

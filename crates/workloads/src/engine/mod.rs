@@ -19,6 +19,7 @@ pub use tables::{TableSession, TableTxn, Tables};
 use std::future::Future;
 
 use farside_fabric::{Counts, Worker};
+pub use farside_txn::{Effort, Limits, OldVersions};
 
 /// A table, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -169,9 +170,9 @@ pub trait Session: 'static {
     where
         Self: 's;
 
-    /// Round trips that its transactions have waited for.
-    fn round_trips(&self) -> u64 {
-        0
+    /// What its transactions took so far.
+    fn effort(&self) -> Effort {
+        Effort::default()
     }
 
     /// Begins one.

@@ -11,7 +11,7 @@ use farside_index::Client;
 use farside_pool::{Config, Connect, Links, Newcomer, Region, View};
 use farside_sim::{ClockModel, ProcessId, Sim};
 use farside_txn::clock::{PoolClock, WorkerClock};
-use farside_txn::{Agent, Identity, Level, Limits, OldVersions, Parts, Session, Trap, TxnError};
+use farside_txn::{Agent, Identity, Level, Limits, Parts, Session, Trap, TxnError};
 
 use super::sim_pool::{PoolShape, SimPool};
 use super::tables::counts;
@@ -95,19 +95,10 @@ impl SimTables {
         self
     }
 
-    /// With record rings of so many bytes: before anybody joins.
+    /// With other sizes and choices than usual: before anybody joins.
     #[must_use]
-    pub fn with_rings(mut self, bytes: u64) -> Self {
-        let inner = Rc::get_mut(&mut self.0).expect("before anybody joins");
-        inner.limits.ring_bytes = bytes;
-        self
-    }
-
-    /// With so much memory for old versions beyond the rings: before anybody joins.
-    #[must_use]
-    pub fn with_old_versions(mut self, bytes: u64, old_versions: OldVersions) -> Self {
-        let inner = Rc::get_mut(&mut self.0).expect("before anybody joins");
-        (inner.limits.old_bytes, inner.limits.old_versions) = (bytes, old_versions);
+    pub fn with_limits(mut self, change: impl FnOnce(&mut Limits)) -> Self {
+        change(&mut Rc::get_mut(&mut self.0).expect("before anybody joins").limits);
         self
     }
 

@@ -10,7 +10,7 @@ use farside_fabric::{Counts, FabricError};
 use farside_index::{
     Addresses, Client, Error, Table as IndexTable, TableOptions, Tx, Want as IndexWant,
 };
-use farside_txn::{Level, TxnError};
+use farside_txn::{Effort, Level, TxnError};
 
 use crate::history::UNTOLD;
 
@@ -113,9 +113,9 @@ impl Tables {
         let known = self.known();
         let (tables, loaded_until) = (known.tables.clone(), known.loaded_until);
         let known = Known { tables, loaded_until, addresses: None };
-        let trips = Rc::default();
+        let effort = Rc::default();
         let level = Level::default();
-        TableSession { client: Rc::clone(client), known, trips, age: Cell::new(None), level }
+        TableSession { client: Rc::clone(client), known, effort, age: Cell::new(None), level }
     }
 }
 
@@ -163,7 +163,7 @@ async fn again<T>(
 pub struct TableSession {
     client: Rc<Client>,
     known: Known,
-    trips: Rc<Cell<u64>>,
+    effort: Rc<Cell<Effort>>,
     /// That of the transaction at hand, until it is committed.
     age: Cell<Option<u64>>,
     level: Level,
@@ -214,12 +214,12 @@ impl Session for TableSession {
         let mut tx = self.client.begin_aged(self.age.get()).await.map_err(failure)?;
         self.age.set(Some(tx.age()));
         tx.set_level(self.level);
-        tx.count_trips(&self.trips);
+        tx.count_effort(&self.effort);
         Ok(TableTxn { session: self, tx })
     }
 
-    fn round_trips(&self) -> u64 {
-        self.trips.get()
+    fn effort(&self) -> Effort {
+        self.effort.get()
     }
 }
 

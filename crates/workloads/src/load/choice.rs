@@ -1,6 +1,6 @@
 //! The workloads by their names, with the sizes and shapes that the papers vary.
 
-use super::{Counter, Kvs, ListAppend, SmallBank, Tatp, Transfer, Workload};
+use super::{Counter, Kvs, ListAppend, MultiGet, SmallBank, Tatp, Transfer, Workload};
 
 /// A workload, by its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,6 +17,8 @@ pub enum Kind {
     Counter,
     /// Transfers, for runs with faults.
     Transfer,
+    /// Long reads against updates.
+    MultiGet,
 }
 
 /// Size and shape of a workload, where it has them. What is not given is as the papers have it.
@@ -51,8 +53,15 @@ pub trait Visit {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 6] =
-        [Kind::Kvs, Kind::SmallBank, Kind::Tatp, Kind::ListAppend, Kind::Counter, Kind::Transfer];
+    pub const ALL: [Kind; 7] = [
+        Kind::Kvs,
+        Kind::SmallBank,
+        Kind::Tatp,
+        Kind::ListAppend,
+        Kind::Counter,
+        Kind::Transfer,
+        Kind::MultiGet,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -63,6 +72,7 @@ impl Kind {
             Kind::ListAppend => "list-append",
             Kind::Counter => "counter",
             Kind::Transfer => "transfer",
+            Kind::MultiGet => "multi-get",
         }
     }
 
@@ -79,6 +89,7 @@ impl Kind {
             }
             Kind::Counter => "Counters that are counted up",
             Kind::Transfer => "Transfers between accounts",
+            Kind::MultiGet => "Long reads, and updates of single rows: as many rows each",
         }
     }
 
@@ -87,6 +98,7 @@ impl Kind {
         let mut shape = Shape { threads: 4, ..Shape::default() };
         match self {
             Kind::Kvs => shape.keys = Some(50),
+            Kind::MultiGet => (shape.keys, shape.objects) = (Some(50), Some(20)),
             Kind::SmallBank | Kind::Transfer => shape.accounts = Some(40),
             Kind::Tatp => shape.subscribers = Some(20),
             Kind::ListAppend | Kind::Counter => shape.keys = Some(8),
@@ -98,7 +110,7 @@ impl Kind {
     pub fn simulated(self) -> Shape {
         let mut shape = Shape { threads: 4, ..Shape::default() };
         match self {
-            Kind::Kvs => shape.keys = Some(2000),
+            Kind::Kvs | Kind::MultiGet => shape.keys = Some(2000),
             Kind::SmallBank => shape.accounts = Some(1000),
             Kind::Tatp => shape.subscribers = Some(100),
             Kind::Transfer | Kind::ListAppend | Kind::Counter => {}
@@ -114,6 +126,7 @@ impl Kind {
             Kind::Tatp => &["subscribers"],
             Kind::ListAppend => &["keys", "read-share", "objects"],
             Kind::Counter => &["keys"],
+            Kind::MultiGet => &["keys", "value-size", "objects"],
         }
     }
 
@@ -142,6 +155,11 @@ impl Kind {
             )),
             Kind::Counter => visit.visit(Counter::new(keys(16))),
             Kind::Transfer => visit.visit(Transfer::new(shape.accounts.unwrap_or(1000))),
+            Kind::MultiGet => visit.visit(MultiGet::new(
+                keys(1_000_000),
+                shape.value_size.unwrap_or(40),
+                shape.objects.unwrap_or(100) as u64,
+            )),
         })
     }
 

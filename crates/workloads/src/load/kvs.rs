@@ -3,7 +3,8 @@
 use farside_fabric::Worker;
 use farside_fabric::runtime::Random;
 
-use super::{Effect, Tx, Workload, Zipf, visit};
+use super::value::{check_filled, filled};
+use super::{Effect, Tx, Workload, Zipf};
 use crate::engine::{Engine, Failure, Intent, Session, Table, TableShape, Transaction, Want};
 use crate::history::Outcome;
 
@@ -35,12 +36,6 @@ impl Kvs {
         assert!(value_bytes >= 8 && objects as u64 <= keys, "room for a number, and enough keys");
         Kvs { keys, value_bytes, read_percent, objects, zipf: Zipf::new(keys, skew) }
     }
-
-    fn value(&self, number: u64) -> Vec<u8> {
-        let mut value = vec![number as u8; self.value_bytes];
-        value[..8].copy_from_slice(&number.to_le_bytes());
-        value
-    }
 }
 
 impl Workload for Kvs {
@@ -55,7 +50,7 @@ impl Workload for Kvs {
     }
 
     async fn setup<E: Engine>(&self, engine: &E, worker: &Worker) -> Result<(), Failure> {
-        let mut rows = (0..self.keys).map(|key| (key, self.value(key)));
+        let mut rows = (0..self.keys).map(|key| (key, filled(self.value_bytes, key)));
         engine.load(worker, STORE, &mut rows).await
     }
 
@@ -88,7 +83,7 @@ impl Workload for Kvs {
         tx.read(&wants).await?;
         for (key, number) in accesses {
             if let Some(number) = number {
-                tx.write(STORE, *key, Some(&self.value(*number))).await?;
+                tx.write(STORE, *key, Some(&filled(self.value_bytes, *number))).await?;
             }
         }
         Ok(Effect::default())
@@ -97,14 +92,6 @@ impl Workload for Kvs {
     fn book(&self, _: &Vec<Access>, _: Effect, _: Outcome) {}
 
     async fn check<S: Session>(&self, session: &mut S) -> Result<(), String> {
-        visit(session, STORE, 0..self.keys, |key, row| {
-            let value = row.ok_or_else(|| format!("key {key} is gone"))?;
-            let first = value.first_chunk().map(|first| u64::from_le_bytes(*first));
-            match first {
-                Some(number) if value == self.value(number) => Ok(()),
-                _ => Err(format!("the value of key {key} is of two writes, or of none")),
-            }
-        })
-        .await
+        check_filled(session, STORE, self.keys, self.value_bytes).await
     }
 }

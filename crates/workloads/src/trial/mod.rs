@@ -160,7 +160,10 @@ pub fn run_on<W: Workload + Send + 'static>(
                 false => SimTables::new(&sim, copies, trap),
                 true => SimTables::managed(&sim, mortals::shape(copies), trap),
             };
-            let engine = engine.with_clocks(offset_ns).with_rings(ring_bytes).with_level(level);
+            let engine = engine
+                .with_clocks(offset_ns)
+                .with_limits(|limits| limits.ring_bytes = ring_bytes)
+                .with_level(level);
             match faults.strikes_machines() {
                 false => {
                     let thread = |number| engine.add_machine(number as u64).1;
