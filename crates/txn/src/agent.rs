@@ -273,7 +273,8 @@ impl Agent {
         cfg!(feature = "traps") && self.trap.get() == Some(trap)
     }
 
-    fn bounds(&self) -> Option<(u64, u64)> {
+    /// The earliest and the latest that it may be now, in nanoseconds; `None` while nobody may know that.
+    pub fn bounds(&self) -> Option<(u64, u64)> {
         let bounds = self.clock.bounds();
         if let Some((lower, _)) = bounds {
             self.past.set(lower);

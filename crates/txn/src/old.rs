@@ -82,11 +82,16 @@ fn no_room() -> TxnError {
 }
 
 impl Agent {
+    /// Whether there is any use in looking for an old version.
+    pub(crate) fn keeps_old_versions(&self) -> bool {
+        self.session.limits.old_versions != OldVersions::None
+    }
+
     /// Old versions before this time are not kept: nobody reads them, or whoever does is told.
     pub(crate) fn reusable(&self) -> u64 {
-        match self.session.limits.old_versions {
-            OldVersions::None => u64::MAX,
-            _ => self.session.horizon.load(Ordering::Acquire),
+        match self.keeps_old_versions() {
+            true => self.session.horizon.load(Ordering::Acquire),
+            false => u64::MAX,
         }
     }
 

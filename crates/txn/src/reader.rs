@@ -285,6 +285,10 @@ impl Txn {
                 probe!("a writer does not follow to an older version");
                 return Err(TxnError::Conflict(Why::Changed));
             }
+            // What was left for undo may still be there, or not.
+            Look::Follow { .. } if !self.agent.keeps_old_versions() => {
+                return Err(TxnError::TooOld);
+            }
             Look::Follow { offset, left } => {
                 probe!("a reader follows to an older version");
                 self.count(|effort| effort.hops += 1);

@@ -130,8 +130,10 @@ impl Run<'_> {
             Protocol::Farside => {
                 let nodes = args.nodes.unwrap_or(args.replicas);
                 let engine = SimTables::with_nodes(&sim, args.replicas.into(), nodes.into(), None)
+                    .with_real_clocks()
                     .with_level(args.level.promise())
                     .with_limits(|limits| {
+                        *limits = Limits::default();
                         args.without.iter().for_each(|part| part.leave_out(limits))
                     });
                 let threads = args.threads();

@@ -55,6 +55,17 @@ impl Cluster {
         self.clock.block_on(self.store.read(0)).ok().and_then(|stored| stored.newest())
     }
 
+    /// The newest one: a store may be slow to answer.
+    fn newest(&self) -> Config {
+        let start = Instant::now();
+        loop {
+            if let Some(config) = self.config() {
+                return config;
+            }
+            assert!(start.elapsed() < LIMIT, "the store does not answer");
+        }
+    }
+
     pub(crate) fn wait_for(&self, what: &str, is: impl Fn(&Config) -> bool) -> Duration {
         let start = Instant::now();
         loop {
@@ -82,7 +93,7 @@ impl Cluster {
 
     /// Which of the processes has the most primaries.
     pub(crate) fn busiest(&self) -> usize {
-        let config = self.config().unwrap();
+        let config = self.newest();
         let most = config.nodes.iter().max_by_key(|node| config.roles(node.id).primaries).unwrap();
         self.nodes.iter().position(|node| node.address == most.address).unwrap()
     }

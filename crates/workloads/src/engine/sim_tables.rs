@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use farside_fabric::{ClientId, Counts, FabricError, NodeId, Worker};
 use farside_index::Client;
+use farside_pool::time::{self, Master};
 use farside_pool::{Config, Connect, Links, Newcomer, Region, View};
 use farside_sim::{ClockModel, ProcessId, Sim};
 use farside_txn::clock::{PoolClock, WorkerClock};
@@ -85,6 +86,16 @@ impl SimTables {
         self
     }
 
+    /// Whose machines find out the time from the first node, as in a real pool: before anybody joins.
+    #[must_use]
+    pub fn with_real_clocks(mut self) -> Self {
+        let inner = Rc::get_mut(&mut self.0).expect("before anybody joins");
+        if let Pool::Fixed(config) = &mut inner.pool {
+            config.master = Some(Master { node: 0, ahead: 1 << 40, since: 1 });
+        }
+        self
+    }
+
     /// With a lease of so long: before anybody joins.
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
@@ -153,17 +164,7 @@ impl SimTables {
     /// `None` if it was put out before it could begin.
     fn try_machine(&self, number: u64) -> Result<Option<(ProcessId, Worker)>, Failure> {
         let process = self.0.sim.add_process();
-        // Some are ahead, some are not; and they drift apart a little.
-        let (offset_ns, drift_ppb) = match self.0.pool {
-            Pool::Fixed(_) => {
-                (number * 7919 % self.0.clock_offset_ns, (number * 613 % 200) as i64 - 100)
-            }
-            // What they have in common they find out.
-            Pool::Managed(_) => {
-                (number * 104_729 % 1_000_000, (number * 61_333 % 180_001) as i64 - 90_000)
-            }
-        };
-        self.0.sim.set_clock(process, ClockModel { offset_ns, drift_ppb });
+        self.set_clock(process, number);
         let worker = self.0.sim.add_thread(process);
         let joined = match self.new_session(process, &worker)? {
             Some(member) => self.join(process, &worker, &member)?,
@@ -175,10 +176,25 @@ impl SimTables {
         Ok(joined.map(|()| (process, worker)))
     }
 
+    fn set_clock(&self, process: ProcessId, number: u64) {
+        // Some are ahead, some are not; and they drift apart a little.
+        let (offset_ns, drift_ppb) = match self.0.pool {
+            Pool::Fixed(_) if !self.has_real_clocks() => {
+                (number * 7919 % self.0.clock_offset_ns, (number * 613 % 200) as i64 - 100)
+            }
+            // What they have in common they find out.
+            _ => (number * 104_729 % 1_000_000, (number * 61_333 % 180_001) as i64 - 90_000),
+        };
+        self.0.sim.set_clock(process, ClockModel { offset_ns, drift_ppb });
+    }
+
     /// A thread of a machine, by its number: those of one machine share a process.
     pub fn add_thread(&self, machine: u64) -> Worker {
         let known = self.0.machines.borrow().get(&machine).cloned();
         let process = known.as_ref().map_or_else(|| self.0.sim.add_process(), |known| known.0);
+        if known.is_none() {
+            self.set_clock(process, machine);
+        }
         let worker = self.0.sim.add_thread(process);
         let member = known.map(|(_, member)| member);
         let member = member.or_else(|| self.new_session(process, &worker).ok().flatten());
@@ -191,7 +207,13 @@ impl SimTables {
     fn new_session(&self, process: ProcessId, worker: &Worker) -> Result<Option<Member>, Failure> {
         let Inner { sim, pool, limits, .. } = &*self.0;
         let view = match pool {
-            Pool::Fixed(config) => View::alone(config.clone()),
+            Pool::Fixed(config) => {
+                let view = View::alone(config.clone());
+                if self.has_real_clocks() {
+                    self.find_out_the_time(process, worker, &view);
+                }
+                view
+            }
             Pool::Managed(pool) => worker.block_on(pool.join(process, worker)),
         };
         let client = sim.client(process).0;
@@ -201,6 +223,25 @@ impl SimTables {
         let Some(identity) = identity else { return Ok(None) };
         let session = Session::new(identity, *limits);
         Ok(Some(Member { session, view }))
+    }
+
+    fn has_real_clocks(&self) -> bool {
+        match &self.0.pool {
+            Pool::Fixed(config) => config.master.is_some(),
+            Pool::Managed(_) => true,
+        }
+    }
+
+    /// Asks for the time from now on, on a thread that has nothing else to do.
+    fn find_out_the_time(&self, process: ProcessId, worker: &Worker, view: &Arc<View>) {
+        let keeper = self.0.sim.add_thread(process);
+        let asking = time::follow(keeper.clone(), self.connect(process), Arc::downgrade(view));
+        keeper.spawn(asking).detach();
+        worker.block_on(async {
+            while view.time().bounds(worker).is_none() {
+                worker.sleep(Duration::from_micros(100)).await;
+            }
+        });
     }
 
     fn links(&self, process: ProcessId, worker: &Worker) -> Links {
@@ -227,8 +268,10 @@ impl SimTables {
             seat: member.view.seat(),
             links: self.links(process, worker),
             clock: match self.0.pool {
-                Pool::Fixed(_) => Box::new(WorkerClock::within(worker, uncertainty)),
-                Pool::Managed(_) => Box::new(PoolClock::new(worker, &member.view)),
+                Pool::Fixed(_) if !self.has_real_clocks() => {
+                    Box::new(WorkerClock::within(worker, uncertainty))
+                }
+                _ => Box::new(PoolClock::new(worker, &member.view)),
             },
         };
         let agent =

@@ -192,6 +192,8 @@ impl TableSession {
 fn failure(error: Error) -> Failure {
     match error {
         Error::Txn(passing) if passing.is_passing() => Failure::Conflict,
+        // With a newer one it may be in time.
+        Error::Txn(TxnError::TooOld) => Failure::Conflict,
         Error::Txn(TxnError::Fabric(FabricError::Fenced(_))) => Failure::Over,
         Error::Txn(TxnError::Pending(_)) => Failure::Unknown,
         broken => Failure::Broken(broken.to_string()),
