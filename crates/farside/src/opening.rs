@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_fabric::shm::Segment;
-use farside_fabric::{ClientId, NodeId, Worker, local, shm, tcp};
+use farside_fabric::{ClientId, NodeId, Persistence, Worker, local, shm, tcp};
 use farside_pool::time::{self, Master};
 use farside_pool::{CONTROL_BYTES, Config, Links, Newcomer, Node, View};
 use farside_txn::clock::{Clock, PoolClock, WorkerClock};
@@ -72,6 +72,10 @@ const MOST_REGION_BYTES: u64 = 512 << 20;
 /// The smallest that is of any use.
 const LEAST_REGION_BYTES: u64 = 4 << 20;
 
+/// Who keeps what is flushed.
+pub(crate) const KEEPERS: &str =
+    "expected tcp:HOST:PORT,… with nodes that were started with --data DIR";
+
 /// An id that nobody else has.
 pub(crate) fn fresh_id() -> Result<ClientId> {
     let mut bytes = [0; 8];
@@ -83,6 +87,9 @@ pub(crate) fn fresh_id() -> Result<ClientId> {
 
 /// Opens a pool that has no manager: its nodes are those of the URL, and all processes that use it say the same.
 pub(crate) async fn open(worker: &Worker, url: &Url, options: &tcp::Options) -> Result<Opened> {
+    if url.must_keep && !matches!(url.place, Place::Nodes(_)) {
+        return Err(Error::Invalid(format!("durability=flush: {KEEPERS}")));
+    }
     let client = fresh_id()?;
     let (fabric, nodes, first) = reach(worker, url, options, client).await?;
     let copies = url.copies.unwrap_or(match url.place {
@@ -155,6 +162,11 @@ async fn reach(
                     return Err(Error::Invalid(format!(
                         "the node at {address} belongs to a pool; open that by its config store"
                     )));
+                }
+                if url.must_keep && queue.capabilities().persistence != Persistence::Ordered {
+                    let why =
+                        format!("durability=flush: the node at {address} keeps nothing; {KEEPERS}");
+                    return Err(Error::Invalid(why));
                 }
                 let (address, bytes) = (address.clone(), queue.memory_bytes());
                 nodes.push(Newcomer { address, incarnation: u64::from(id), bytes });

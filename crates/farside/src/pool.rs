@@ -8,7 +8,7 @@ use farside_pool::{ConfigStore, Links, Means, Member, Petition, StoreError, View
 use farside_txn::{Identity, Session};
 
 use crate::fabric::Fabric;
-use crate::opening::{Opened, fresh_id};
+use crate::opening::{KEEPERS, Opened, fresh_id};
 use crate::url::{Place, Url};
 use crate::{Error, Result};
 
@@ -43,6 +43,11 @@ pub(crate) async fn open(worker: &Worker, url: &Url, network: &tcp::Options) -> 
         }
         worker.sleep(Duration::from_millis(50)).await;
     };
+    if url.must_keep {
+        return Err(Error::Invalid(format!(
+            "durability=flush: members of a pool keep nothing yet; {KEEPERS}"
+        )));
+    }
     let client = fresh_id()?;
     let timeout = 4 * Duration::from_nanos(config.lease_ns);
     let fabric = Fabric::Net { client, options: network.clone(), timeout };

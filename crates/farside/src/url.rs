@@ -22,6 +22,8 @@ pub(crate) struct Url {
     pub(crate) lease: Option<Duration>,
     /// How much is kept of the past, and what happens when that is not enough.
     pub(crate) limits: Limits,
+    /// It is an error if nodes do not keep what is flushed.
+    pub(crate) must_keep: bool,
 }
 
 /// What kind of place it is.
@@ -65,8 +67,15 @@ impl Url {
             _ => return Err(wrong(EXPECTED.into())),
         };
         let limits = Limits::default();
-        let mut parsed =
-            Url { place, copies: None, memory: None, nodes: None, lease: None, limits };
+        let mut parsed = Url {
+            place,
+            copies: None,
+            memory: None,
+            nodes: None,
+            lease: None,
+            limits,
+            must_keep: false,
+        };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let known = match name {
@@ -82,6 +91,10 @@ impl Url {
                 }
                 "lease" => span(value).map(|lease| parsed.lease = Some(lease)),
                 "memory" => bytes(value).map(|memory| parsed.memory = Some(memory)),
+                "durability" => durability(value).map(|durable| {
+                    parsed.limits.durable = durable;
+                    parsed.must_keep = durable;
+                }),
                 "old-memory" => bytes(value).map(|bytes| parsed.limits.old_bytes = bytes),
                 "old-versions" => old_versions(value).map(|what| parsed.limits.old_versions = what),
                 _ => None,
@@ -89,7 +102,7 @@ impl Url {
             known.ok_or_else(|| {
                 wrong(format!(
                     "'{pair}': expected copies=1 to 5, nodes=1 to 64, memory=SIZE (such as 64MiB), \
-                     lease=TIME (10ms to 60s), old-memory=SIZE or \
+                     lease=TIME (10ms to 60s), durability=flush or none, old-memory=SIZE or \
                      old-versions=block, abort, truncate or none"
                 ))
             })?;
@@ -115,6 +128,15 @@ fn bytes(text: &str) -> Option<u64> {
         _ => return None,
     };
     number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// Whether commits are flushed.
+fn durability(text: &str) -> Option<bool> {
+    match text {
+        "flush" => Some(true),
+        "none" => Some(false),
+        _ => None,
+    }
 }
 
 /// What happens when old versions take all the memory that they may have.

@@ -126,6 +126,11 @@ impl Txn {
                 }
             }
             if any {
+                if agent.session.limits.durable {
+                    // Bodies are of other regions than what names them.
+                    let nodes = self.leave.config().nodes.iter().map(|node| node.id);
+                    self.queues.flush(&mut round, nodes);
+                }
                 self.trip();
                 round.ring().await?;
             }

@@ -349,6 +349,14 @@ impl Txn {
                 }
             }
         }
+        if agent.session.limits.durable {
+            let written = all.writes.iter().map(|write| self.entries[write.entry].target.addr);
+            let mut nodes = SmallVec::<[u16; 8]>::new();
+            for addr in written {
+                nodes.extend(self.held(config, addr)?.map(|replica| replica.node));
+            }
+            queues.flush(&mut round, nodes.into_iter());
+        }
         self.trip();
         round.ring().await?;
         Ok(())

@@ -1,10 +1,17 @@
 //! The queues of a thread to the nodes of a configuration.
 
-use farside_fabric::{Queue, Worker};
+use farside_fabric::{Persistence, Queue, Round, Worker};
 use farside_pool::alloc::Place;
 use farside_pool::{Addr, Config, Region, Replica};
 
+use smallvec::SmallVec;
+
 use crate::TxnError;
+
+/// Whether a node has again what was flushed, after a loss of power, and all that was before it.
+pub(crate) fn keeps(queue: &Queue) -> bool {
+    queue.capabilities().persistence == Persistence::Ordered
+}
 
 /// A queue to every node.
 #[derive(Debug, Default)]
@@ -24,6 +31,28 @@ impl Queues {
 
     pub(crate) fn is_broken(&self) -> bool {
         self.incomplete || self.to.iter().any(|(_, queue)| queue.is_broken())
+    }
+
+    /// What was posted to these nodes is durable when the round is over, as far as they keep anything.
+    pub(crate) fn flush<'q>(&'q self, round: &mut Round<'q>, nodes: impl Iterator<Item = u16>) {
+        let mut flushed = SmallVec::<[u16; 8]>::new();
+        for node in nodes {
+            let queue = self.to.iter().find(|(id, _)| *id == node && !flushed.contains(id));
+            if let Some((_, queue)) = queue.filter(|(_, queue)| keeps(queue)) {
+                round.to(queue).flush();
+                flushed.push(node);
+            }
+        }
+    }
+
+    /// All that has happened at any node is durable when this returns, as far as they keep anything.
+    pub(crate) async fn flush_all(&self, worker: &Worker) -> Result<(), TxnError> {
+        if self.to.iter().any(|(_, queue)| keeps(queue)) {
+            let mut round = worker.round();
+            self.flush(&mut round, self.to.iter().map(|(node, _)| *node));
+            round.ring().await?;
+        }
+        Ok(())
     }
 
     /// Writes words of an object, from so many bytes on, on all replicas.

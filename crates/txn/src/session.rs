@@ -35,6 +35,8 @@ pub struct Limits {
     pub old_bytes: u64,
     /// What happens when that is not enough.
     pub old_versions: OldVersions,
+    /// Whether a commit is on disk when it is reported, where nodes keep what is flushed.
+    pub durable: bool,
     /// Whether all that a transaction reads is of one moment, also if it is aborted later. Without, it reads what is newest, and
     /// looks again when it commits. That is for comparison: all sessions of a pool have to agree.
     pub opacity: bool,
@@ -46,6 +48,7 @@ impl Default for Limits {
             ring_bytes: 192 << 10,
             old_bytes: 64 << 20,
             old_versions: OldVersions::Block,
+            durable: true,
             opacity: true,
         }
     }

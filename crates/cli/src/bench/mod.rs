@@ -47,6 +47,10 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     without: Vec<Technique>,
 
+    /// What a commit that was reported survives (all but verbs)
+    #[arg(long, default_value = "none")]
+    durability: Durability,
+
     /// Copies of each region, the primary included (all but verbs; the reference engine has one)
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=5))]
     replicas: u16,
@@ -158,6 +162,14 @@ enum Protocol {
     Reference,
     /// The default protocol, on hash tables
     Farside,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Durability {
+    /// The death of processes, and of nodes as long as there are copies
+    None,
+    /// The loss of power, too: it is in the journals of nodes (tcp)
+    Flush,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

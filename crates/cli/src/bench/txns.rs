@@ -19,7 +19,7 @@ use farside_workloads::trial::simulate;
 
 use super::place::Place;
 use super::txn_report::TxnReport;
-use super::{BenchArgs, Protocol, Technique};
+use super::{BenchArgs, Durability, Protocol, Technique};
 use crate::fabric_arg::FabricArg;
 use crate::level::LevelArg;
 use crate::progress::Progress;
@@ -69,6 +69,12 @@ fn check(args: &BenchArgs) -> Result<()> {
     ensure!(
         args.without.is_empty() || simulated && args.protocol == Protocol::Farside,
         "--without: techniques are switched off in the simulator so far, and of the protocol farside; expected --fabric sim:PROFILE"
+    );
+    ensure!(
+        args.durability == Durability::None
+            || args.fabric == FabricArg::Tcp
+            || args.connect.is_some(),
+        "--durability flush: expected --fabric tcp, whose nodes keep journals; elsewhere nothing is kept so far"
     );
     match args.protocol {
         Protocol::Reference => {

@@ -41,6 +41,11 @@ pub(crate) struct NodeArgs {
     #[arg(long)]
     huge_pages: bool,
 
+    /// Keep a journal in this directory: what clients have flushed is in memory again after a restart, also if the power
+    /// failed
+    #[arg(long, value_name = "DIR", conflicts_with = "config_store")]
+    data: Option<PathBuf>,
+
     /// A file with the secret that clients must know, readable by its owner only
     #[arg(long)]
     secret_file: Option<PathBuf>,
@@ -150,6 +155,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
             memory_bytes: args.memory,
             huge_pages: args.huge_pages,
             secret: secret.clone(),
+            data: args.data.clone(),
             tls: tls.clone(),
             max_connections: args.max_connections as usize,
             ..NodeOptions::default()
@@ -158,6 +164,9 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
             Network::Tcp => Node::bind(options)?,
             Network::Rdma => rdma::open_node(options, &args.rdma.options())?,
         };
+        if let Some(report) = node.report() {
+            tell_recovery(report);
+        }
         if !std::mem::replace(&mut announced, true) {
             say!("listening on {}", node.address()?);
         }
@@ -203,6 +212,20 @@ fn check_memory(wanted: u64) -> Result<()> {
     }
 }
 
+fn tell_recovery(report: &farside_fabric::tcp::Recovery) {
+    let farside_fabric::tcp::Recovery { checkpoint_bytes, replayed, torn, .. } = report;
+    if *checkpoint_bytes > 0 || *replayed > 0 {
+        eprintln!(
+            "farside node: {checkpoint_bytes} bytes of memory from a checkpoint, and {replayed} changes from the journal"
+        );
+    }
+    if let Some((file, at)) = torn {
+        eprintln!(
+            "farside node: {file} ends at byte {at} in the middle of something that nobody was promised; that was cut off"
+        );
+    }
+}
+
 fn log(start: Instant, verbose: bool, event: &NodeEvent) {
     let at = start.elapsed().as_secs_f64();
     match event {
@@ -210,6 +233,11 @@ fn log(start: Instant, verbose: bool, event: &NodeEvent) {
             eprintln!("{at:10.3}  client {client:#x} connected from {peer}");
         }
         NodeEvent::Refused { peer, why } => eprintln!("{at:10.3}  closed {peer}: {why}"),
+        NodeEvent::Failing { why } => {
+            eprintln!(
+                "{at:10.3}  {why}; nothing is written any more: make room or replace the disk, and start the node again"
+            );
+        }
         NodeEvent::Fenced { client } => eprintln!("{at:10.3}  client {client:#x} was fenced"),
         _ => {}
     }

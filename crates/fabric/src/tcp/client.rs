@@ -255,6 +255,8 @@ impl Shared {
 pub(super) enum Farewell {
     Denied = 1,
     Fenced = 2,
+    /// Its disk fails.
+    Failing = 3,
 }
 
 /// What the goodbye of a node means to a client.
@@ -265,5 +267,9 @@ pub(super) fn farewell(client: ClientId, node: NodeId, body: &[u8]) -> FabricErr
     if u64::from_le_bytes(*code) == Farewell::Fenced as u64 {
         return FabricError::Fenced(client);
     }
-    FabricError::AccessDenied { node, why: String::from_utf8_lossy(why).into_owned() }
+    let why = String::from_utf8_lossy(why).into_owned();
+    match u64::from_le_bytes(*code) == Farewell::Failing as u64 {
+        true => FabricError::FlushFailed { node, why },
+        false => FabricError::AccessDenied { node, why },
+    }
 }

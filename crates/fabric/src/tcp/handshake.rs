@@ -33,6 +33,8 @@ pub(super) struct Welcome {
     pub(super) connection: u64,
     pub(super) incarnation: u64,
     pub(super) memory_bytes: u64,
+    /// Whether it keeps an ordered journal.
+    pub(super) durable: bool,
     /// That the node knows the secret, too.
     pub(super) proof: [u8; PROOF_BYTES],
 }
@@ -83,6 +85,7 @@ impl Welcome {
         let mut out = self.connection.to_le_bytes().to_vec();
         out.extend_from_slice(&self.incarnation.to_le_bytes());
         out.extend_from_slice(&self.memory_bytes.to_le_bytes());
+        out.extend_from_slice(&u64::from(self.durable).to_le_bytes());
         out.extend_from_slice(&self.proof);
         out
     }
@@ -93,6 +96,7 @@ impl Welcome {
             connection: fields.word()?,
             incarnation: fields.word()?,
             memory_bytes: fields.word()?,
+            durable: fields.word()? != 0,
             proof: fields.bytes()?,
         };
         fields.0.is_empty().then_some(welcome)
@@ -151,7 +155,8 @@ mod tests {
         assert_eq!(Hello::decode(&hello.encode()), Some(hello));
         let challenge = Challenge { version: 1, secret: true, nonce: [4; 32] };
         assert_eq!(Challenge::decode(&challenge.encode()), Some(challenge));
-        let welcome = Welcome { connection: 1, incarnation: 2, memory_bytes: 3, proof: [5; 32] };
+        let (connection, incarnation, memory_bytes, durable) = (1, 2, 3, true);
+        let welcome = Welcome { connection, incarnation, memory_bytes, durable, proof: [5; 32] };
         assert_eq!(Welcome::decode(&welcome.encode()), Some(welcome));
         for end in 0..hello.encode().len() {
             assert_eq!(Hello::decode(&hello.encode()[..end]), None);

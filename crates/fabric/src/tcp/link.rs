@@ -21,6 +21,7 @@ pub(crate) struct TcpLink {
     place: Place,
     node: NodeId,
     memory_bytes: u64,
+    persistence: Persistence,
     state: RefCell<State>,
 }
 
@@ -58,6 +59,10 @@ impl TcpLink {
         connected: Connected,
     ) -> Self {
         let memory_bytes = connected.welcome.memory_bytes;
+        let persistence = match connected.welcome.durable {
+            true => Persistence::Ordered,
+            false => Persistence::Volatile,
+        };
         let state = State {
             connection: connected.welcome.connection,
             stream: Some(connected.channel),
@@ -69,7 +74,8 @@ impl TcpLink {
             since: worker.now(),
         };
         let state = RefCell::new(state);
-        TcpLink { worker, shared, place, node: place.node, memory_bytes, state }
+        let node = place.node;
+        TcpLink { worker, shared, place, node, memory_bytes, persistence, state }
     }
 
     /// Why the connection is no more, if it is not.
@@ -239,7 +245,7 @@ unsafe impl Link for TcpLink {
         Capabilities {
             line_atomic: true,
             masked_cas: true,
-            persistence: Persistence::Volatile,
+            persistence: self.persistence,
             on_chip_bytes: 0,
         }
     }
@@ -259,7 +265,7 @@ unsafe impl Link for TcpLink {
             if body + sent > MAX_BODY || answer + returned > MAX_BODY {
                 state
                     .start_waiting(&self.worker, Waiting::Bell { token, skip, verbs, last: false });
-                state.outbox.end(Kind::Doorbell);
+                state.outbox.finish(Kind::Doorbell);
                 state.outbox.begin();
                 (skip, verbs, body, answer) = (skip + verbs, 0, 0, 0);
             }
@@ -268,7 +274,7 @@ unsafe impl Link for TcpLink {
             Ok::<_, std::convert::Infallible>(())
         });
         state.start_waiting(&self.worker, Waiting::Bell { token, skip, verbs, last: true });
-        state.outbox.end(Kind::Doorbell);
+        state.outbox.finish(Kind::Doorbell);
         Posted::Pending
     }
 

@@ -24,6 +24,7 @@ mod wire;
 
 pub use auth::Secret;
 pub use client::{Client, Options};
+pub use farside_journal::Report as Recovery;
 pub use node::{Node, NodeEvent, NodeOptions, Stop};
 
 pub(crate) use client::{Connected, LOOK, Place, Shared, aside};

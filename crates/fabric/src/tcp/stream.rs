@@ -88,11 +88,36 @@ pub(super) struct Outbox {
     sent: usize,
     /// Where the frame that is being written begins.
     begun: usize,
+    /// Bytes that have left, and are not above any more.
+    gone: u64,
+    /// What comes from here on is held back, if anything is.
+    held: Option<u64>,
 }
 
 impl Outbox {
+    /// Whether nothing may go out now.
     pub(super) fn is_empty(&self) -> bool {
-        self.sent == self.bytes.len()
+        self.sent == self.end_of_free()
+    }
+
+    fn end_of_free(&self) -> usize {
+        self.held.map_or(self.bytes.len(), |held| (held - self.gone) as usize)
+    }
+
+    /// Forgets what is held back.
+    pub(super) fn cut(&mut self) {
+        self.bytes.truncate(self.end_of_free());
+        self.held = None;
+    }
+
+    /// Where the next frame begins, all in all.
+    pub(super) fn end(&self) -> u64 {
+        self.gone + self.bytes.len() as u64
+    }
+
+    /// Holds back what is from here on, or nothing.
+    pub(super) fn hold(&mut self, from: Option<u64>) {
+        self.held = from;
     }
 
     pub(super) fn len(&self) -> usize {
@@ -104,10 +129,10 @@ impl Outbox {
     pub(super) fn frame(&mut self, kind: Kind, fill: impl FnOnce(&mut Vec<u8>)) {
         self.begin();
         fill(&mut self.bytes);
-        self.end(kind);
+        self.finish(kind);
     }
 
-    /// Begins a frame, whose body goes to [`Outbox::open`] until [`Outbox::end`].
+    /// Begins a frame, whose body goes to [`Outbox::open`] until [`Outbox::finish`].
     #[inline]
     pub(super) fn begin(&mut self) {
         self.begun = self.bytes.len();
@@ -120,7 +145,7 @@ impl Outbox {
     }
 
     #[inline]
-    pub(super) fn end(&mut self, kind: Kind) {
+    pub(super) fn finish(&mut self, kind: Kind) {
         let body = self.bytes.len() - self.begun - HEADER;
         self.bytes[self.begun..self.begun + HEADER].copy_from_slice(&Header::write(kind, body));
     }
@@ -128,14 +153,20 @@ impl Outbox {
     /// One write to a socket that does not block.
     #[inline]
     pub(super) fn drain(&mut self, to: &mut impl Write) -> Look {
-        match to.write(&self.bytes[self.sent..]) {
+        let free = self.end_of_free();
+        match to.write(&self.bytes[self.sent..free]) {
             Ok(0) => Look::Gone,
             Ok(written) => {
                 self.sent += written;
-                if self.is_empty() {
+                if self.sent == self.bytes.len() {
+                    self.gone += self.sent as u64;
                     self.sent = 0;
                     self.bytes.clear();
                     self.bytes.shrink_to(SMALL);
+                } else if self.sent > SMALL {
+                    self.gone += self.sent as u64;
+                    self.bytes.drain(..self.sent);
+                    self.sent = 0;
                 }
                 Look::Some
             }

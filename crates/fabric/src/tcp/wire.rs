@@ -15,7 +15,7 @@ use crate::link::Op;
 use crate::{MAX_VERB_BYTES, Refusal};
 
 /// Raised with every change that an older peer cannot understand.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;
 
 pub(super) const HEADER: usize = 8;
 

@@ -226,7 +226,8 @@ impl Repair<'_> {
         self.agent.wait_past(latest).await?;
         let aborted = remains.iter().filter(|remains| !self.is_committed(remains));
         self.restore(aborted.flat_map(|remains| remains.restores())).await?;
-        // All is restored everywhere before the first lock is given back.
+        // All is restored everywhere before the first lock is given back, and stays so: who reads it builds on it.
+        self.queues.flush_all(&self.agent.worker).await?;
         self.release(remains.iter().flat_map(|remains| remains.locks())).await
     }
 

@@ -1,5 +1,6 @@
 //! One connection of a node.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -20,6 +21,8 @@ pub(super) struct Connection {
     pub(super) stage: Stage,
     pub(super) inbox: Inbox,
     pub(super) outbox: Outbox,
+    /// Answers that wait until the journal is so far, and where they begin.
+    pub(super) held: VecDeque<(u64, u64)>,
     /// Since when a frame, an answer or the handshake is unfinished.
     pub(super) unfinished: Option<Instant>,
     /// What epoll watches it for.
@@ -51,6 +54,7 @@ impl Connection {
             stage: Stage::Stranger,
             inbox: Inbox::new(),
             outbox: Outbox::default(),
+            held: VecDeque::new(),
             unfinished: Some(now),
             watched: Watch { input: true, output: false },
             leaving: false,
@@ -70,11 +74,30 @@ impl Connection {
     }
 
     pub(super) fn say_goodbye(&mut self, code: Farewell, why: &str) {
+        // Nothing that is held back is said any more.
+        self.held.clear();
+        self.outbox.cut();
         self.outbox.frame(Kind::Goodbye, |out| {
             out.extend_from_slice(&(code as u64).to_le_bytes());
             out.extend_from_slice(&why.as_bytes()[..why.len().min(256)]);
         });
         self.leaving = true;
+    }
+
+    /// The answer that begins there has to wait until the journal is so far.
+    pub(super) fn hold(&mut self, position: u64, from: u64) {
+        self.held.push_back((position, from));
+        self.outbox.hold(self.held.front().map(|(_, from)| *from));
+    }
+
+    /// The journal is so far; whether something may go out now that might not before.
+    pub(super) fn let_go(&mut self, durable: u64) -> bool {
+        let before = self.held.len();
+        while self.held.front().is_some_and(|(position, _)| *position <= durable) {
+            self.held.pop_front();
+        }
+        self.outbox.hold(self.held.front().map(|(_, from)| *from));
+        self.held.len() < before
     }
 
     pub(super) fn has_output(&self) -> bool {

@@ -1,18 +1,22 @@
 //! A memory node: one thread that owns memory and serves connections.
 
 mod connection;
+mod journaled;
+mod kept;
 mod pace;
 mod requests;
 mod serve;
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use self::kept::Kept;
 use super::auth::{Secret, nonce};
 use super::tls::NodeTls;
 use crate::link::Op;
@@ -32,6 +36,8 @@ pub struct NodeOptions {
     pub huge_pages: bool,
     /// What clients must know to connect.
     pub secret: Option<Secret>,
+    /// Where its journal is: what was flushed is there again after a loss of power.
+    pub data: Option<PathBuf>,
     /// Encrypts all connections.
     pub tls: Option<NodeTls>,
     /// How many connections there may be at once.
@@ -49,6 +55,7 @@ impl Default for NodeOptions {
             memory_bytes: 64 << 20,
             huge_pages: false,
             secret: None,
+            data: None,
             tls: None,
             max_connections: 8192,
             handshake_timeout: Duration::from_secs(5),
@@ -75,6 +82,11 @@ pub enum NodeEvent {
         /// Why.
         why: String,
     },
+    /// The disk fails: nothing is written to memory any more.
+    Failing {
+        /// Why.
+        why: String,
+    },
     /// A client was fenced.
     Fenced {
         /// Its id.
@@ -91,6 +103,7 @@ pub struct Node {
     door: Option<Box<dyn SideDoor>>,
     incarnation: u64,
     services: Arc<Services>,
+    journal: Option<Kept>,
 }
 
 /// Another way to the memory of a node, opened over its connections and closed with them. While there
@@ -195,8 +208,10 @@ impl Node {
         let random = nonce()?;
         let incarnation = u64::from_le_bytes(random[..8].try_into().expect("8 bytes"));
         let (memory, services) = (Arc::new(memory), Arc::new(Services::default()));
-        services.offer(TIME, |_, _| Ok(Time::of_host().0.to_le_bytes().to_vec()));
-        Ok(Node { listener, options, memory, door: None, incarnation, services })
+        let journal = options.data.as_deref().map(|path| Kept::open(path, &memory)).transpose()?;
+        let ahead = journal.as_ref().map_or(0, Kept::ahead);
+        services.offer(TIME, move |_, _| Ok((Time::of_host().0 + ahead).to_le_bytes().to_vec()));
+        Ok(Node { listener, options, memory, door: None, incarnation, services, journal })
     }
 
     pub(crate) fn memory(&self) -> Arc<Mapping> {
@@ -205,6 +220,11 @@ impl Node {
 
     pub(crate) fn open_side_door(&mut self, door: Box<dyn SideDoor>) {
         self.door = Some(door);
+    }
+
+    /// What it found on its disk, if it keeps a journal.
+    pub fn report(&self) -> Option<&farside_journal::Report> {
+        self.journal.as_ref().map(|kept| &kept.report)
     }
 
     /// Where it listens.

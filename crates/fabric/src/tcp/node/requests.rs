@@ -9,6 +9,7 @@ use super::super::wire::{
 };
 use super::NodeEvent;
 use super::connection::{Connection, Stage};
+use super::journaled::Journaled;
 use super::serve::Serving;
 use crate::link::Op;
 use crate::memory::{WORD, load_words, store_words};
@@ -114,6 +115,7 @@ impl<F: FnMut(NodeEvent)> Serving<'_, F> {
             connection: connection.number,
             incarnation: self.node.incarnation,
             memory_bytes: self.node.options.memory_bytes,
+            durable: self.node.journal.is_some(),
             proof: proof(self.node.options.secret.as_ref(), Side::Node, &hello, &challenge),
         };
         connection.outbox.frame(Kind::Welcome, |out| out.extend(welcome.encode()));
@@ -170,6 +172,11 @@ impl<F: FnMut(NodeEvent)> Serving<'_, F> {
     /// Executes a doorbell, all of which is checked first.
     fn doorbell(&mut self, connection: &mut Connection, mut body: &[u8]) -> Result<(), Malformed> {
         check_doorbell(body, &self.limits)?;
+        if !self.may_execute(connection, body) {
+            return Ok(());
+        }
+        let mut journaled = Journaled::new(self.node.journal.as_mut());
+        let begin = connection.outbox.end();
         let (memory, limits) = (self.node.memory.words(), &self.limits);
         let mut scratch = [0u64; 64];
         let mut result = Ok(());
@@ -198,9 +205,11 @@ impl<F: FnMut(NodeEvent)> Serving<'_, F> {
                             scratch[..chunk.len()].fill_with(&mut next);
                             store_words(&scratch[..chunk.len()], chunk);
                         }
+                        journaled.note(memory, first, verb.words);
                     }
                     Op::Faa => {
                         let old = memory[first].fetch_add(next(), Ordering::Relaxed);
+                        journaled.note(memory, first, 1);
                         put_words(out, &[old]);
                     }
                     Op::Cas | Op::MaskedCas => {
@@ -211,13 +220,17 @@ impl<F: FnMut(NodeEvent)> Serving<'_, F> {
                         if (old ^ expected) & compare == 0 {
                             memory[first]
                                 .store((old & !swap) | (desired & swap), Ordering::Relaxed);
+                            journaled.note(memory, first, 1);
                         }
                         put_words(out, &[old]);
                     }
-                    Op::Flush => {}
+                    Op::Flush => journaled.flush(),
                 }
             }
         });
+        if let Some(position) = journaled.waits_for() {
+            connection.hold(position, begin);
+        }
         result
     }
 }

@@ -18,6 +18,7 @@ use crate::{FabricError, Result};
 
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
+const JOURNAL: u64 = u64::MAX - 2;
 
 /// How long it looks for work without giving its core to others.
 const YIELD: Duration = Duration::from_micros(30);
@@ -44,6 +45,8 @@ pub(super) struct Serving<'s, F> {
     pub(super) fenced: HashSet<u64>,
     pub(super) limits: Limits,
     next_rounds: Instant,
+    /// Connections with answers that wait for the journal.
+    pub(super) holding: Vec<usize>,
 }
 
 /// What becomes of a connection.
@@ -60,6 +63,10 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
         epoll::add(&epoll, &node.listener, data, EventFlags::IN).map_err(failed)?;
         epoll::add(&epoll, &*stop.wake, EventData::new_u64(STOP), EventFlags::IN)
             .map_err(failed)?;
+        if let Some(kept) = &node.journal {
+            epoll::add(&epoll, &*kept.wake, EventData::new_u64(JOURNAL), EventFlags::IN)
+                .map_err(failed)?;
+        }
         Ok(Serving {
             limits: Limits { memory_bytes: node.options.memory_bytes },
             node,
@@ -72,6 +79,7 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
             next_number: 1,
             fenced: HashSet::new(),
             next_rounds: Instant::now() + ROUNDS,
+            holding: Vec::new(),
         })
     }
 
@@ -96,6 +104,7 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
                     worked |= self.happened(event.data.u64(), now);
                 }
             }
+            worked |= self.keep(now);
             if thorough || !spinning {
                 now = Instant::now();
             }
@@ -132,6 +141,7 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
         match what {
             LISTENER => self.accept(now),
             STOP => {}
+            JOURNAL => self.clear_wake(),
             number => {
                 let number = number as usize;
                 if self.connections.get(number).is_some_and(Option::is_some) {
@@ -199,13 +209,16 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
     }
 
     /// Reads once, executes what is there, writes once; `true` if there was anything to do.
-    fn serve(&mut self, number: usize, now: Instant) -> bool {
+    pub(super) fn serve(&mut self, number: usize, now: Instant) -> bool {
         let mut connection = self.connections[number].take().expect("looked up by the caller");
         match self.exchange(&mut connection, now) {
             Fate::Stays { worked } => {
                 let wanted = connection.wanted();
                 if wanted != connection.watched {
                     self.watch(number, &mut connection, wanted);
+                }
+                if !connection.held.is_empty() && !self.holding.contains(&number) {
+                    self.holding.push(number);
                 }
                 self.connections[number] = Some(connection);
                 worked

@@ -1,0 +1,171 @@
+//! Memory nodes with journals: what was committed is there after all of them were killed at once, and nothing by half.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use farside::{Database, Options, RetryLimits};
+
+const WRITERS: usize = 3;
+
+/// A directory that goes with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        Scratch(std::env::temp_dir().join(format!("farside-{name}-{}", std::process::id())))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Node {
+    child: Child,
+    address: String,
+}
+
+impl Node {
+    fn start(data: &Path, listen: &str) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_farside"))
+            .args(["node", "--memory", "64MiB", "--listen", listen, "--data"])
+            .arg(data)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on ").map(str::to_owned);
+        let address = address.unwrap_or_else(|| {
+            let mut said = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            panic!("a node does not start: {said}")
+        });
+        Node { child, address }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn url(nodes: &[Node]) -> String {
+    let all: Vec<_> = nodes.iter().map(|node| node.address.as_str()).collect();
+    format!("tcp:{}?copies={}&durability=flush&lease=200ms", all.join(","), nodes.len())
+}
+
+/// Each writer counts up two rows together, until the nodes are gone; how far it was told that they are.
+fn work(url: &str, kill: impl FnOnce(), known: &[AtomicU64; WRITERS]) {
+    // When the nodes are gone, they are gone.
+    let retry = RetryLimits { time: Duration::from_secs(1), ..RetryLimits::default() };
+    let options = Options { retry, ..Options::default() };
+    let database = Database::open_with(url, &options).unwrap();
+    std::thread::scope(|scope| {
+        for (writer, known) in known.iter().enumerate() {
+            let database = database.clone();
+            scope.spawn(move || {
+                let db = database.blocking().unwrap();
+                let table = db.open_table("counters").unwrap();
+                for number in known.load(Ordering::Relaxed) + 1.. {
+                    let written = db.transact(|tx| {
+                        for row in [writer, writer + 100] {
+                            let value = number.to_le_bytes();
+                            tx.put(&table, &(row as u64).to_be_bytes(), &value)?;
+                        }
+                        Ok::<_, farside::Error>(())
+                    });
+                    match written {
+                        Ok(()) => known.store(number, Ordering::Relaxed),
+                        Err(_) => break,
+                    }
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        kill();
+    });
+}
+
+/// What the rows say: together, and not less than was known.
+fn check(url: &str, known: &[AtomicU64; WRITERS]) {
+    let db = Database::open(url).unwrap().blocking().unwrap();
+    let table = db.open_table("counters").unwrap();
+    for (writer, known) in known.iter().enumerate() {
+        let rows = [writer, writer + 100].map(|row| (row as u64).to_be_bytes());
+        let found = db.get_many(&table, &[&rows[0], &rows[1]]).unwrap();
+        let number = |row: &Option<Vec<u8>>| {
+            row.as_ref().map_or(0, |row| u64::from_le_bytes(row[..].try_into().unwrap()))
+        };
+        assert_eq!(found[0], found[1], "half of it is there");
+        let there = number(&found[0]);
+        let told = known.load(Ordering::Relaxed);
+        assert!(there >= told, "{there} is there, and {told} was committed");
+        known.store(there, Ordering::Relaxed);
+    }
+}
+
+fn survive(name: &str, count: usize, times: usize) {
+    let scratch = Scratch::new(name);
+    let paths: Vec<PathBuf> = (0..count).map(|number| scratch.0.join(number.to_string())).collect();
+    let mut nodes: Vec<Node> = paths.iter().map(|path| Node::start(path, "127.0.0.1:0")).collect();
+    let url = url(&nodes);
+    let known: [AtomicU64; WRITERS] = Default::default();
+    for _ in 0..times {
+        work(&url, || nodes.iter_mut().for_each(|node| node.child.kill().unwrap()), &known);
+        let addresses: Vec<String> = nodes.drain(..).map(|node| node.address.clone()).collect();
+        let again = paths.iter().zip(&addresses).map(|(path, address)| Node::start(path, address));
+        nodes = again.collect();
+        check(&url, &known);
+    }
+    let all: u64 = known.iter().map(|known| known.load(Ordering::Relaxed)).sum();
+    println!("{count} nodes, killed {times} times: {all} commits are there");
+    assert!(all > 30);
+}
+
+#[test]
+fn what_was_committed_survives_the_death_of_the_only_node() {
+    survive("durable-one", 1, 4);
+}
+
+#[test]
+fn what_was_committed_survives_the_death_of_all_nodes_at_once() {
+    survive("durable-three", 3, 4);
+}
+
+#[test]
+fn whoever_wants_durability_is_told_where_there_is_none() {
+    for url in ["mem:?durability=flush", "file:/nowhere?durability=flush"] {
+        let said = Database::open(url).unwrap_err().to_string();
+        assert!(said.contains("started with --data"), "{said}");
+    }
+}
+
+#[test]
+fn a_damaged_journal_is_refused_by_its_name() {
+    let scratch = Scratch::new("durable-damaged");
+    let node = Node::start(&scratch.0, "127.0.0.1:0");
+    let db = Database::open(&url(std::slice::from_ref(&node))).unwrap().blocking().unwrap();
+    db.create_table("some").unwrap();
+    drop((db, node));
+    let name = scratch.0.join("journal-0000000000000001");
+    let mut bytes = std::fs::read(&name).unwrap();
+    bytes[700] ^= 4;
+    std::fs::write(&name, bytes).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_farside"))
+        .args(["node", "--memory", "64MiB", "--listen", "127.0.0.1:0", "--data"])
+        .arg(&scratch.0)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("journal-0000000000000001, byte 512: a sector is damaged"), "{said}");
+}
