@@ -3,10 +3,8 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use farside::{Database, Options, RetryLimits};
+use farside::Database;
 
 const WRITERS: usize = 3;
 
@@ -63,53 +61,75 @@ fn url(nodes: &[Node]) -> String {
     format!("tcp:{}?copies={}&durability=flush&lease=200ms", all.join(","), nodes.len())
 }
 
-/// Each writer counts up two rows together, until the nodes are gone; how far it was told that they are.
-fn work(url: &str, kill: impl FnOnce(), known: &[AtomicU64; WRITERS]) {
-    // When the nodes are gone, they are gone.
-    let retry = RetryLimits { time: Duration::from_secs(1), ..RetryLimits::default() };
-    let options = Options { retry, ..Options::default() };
-    let database = Database::open_with(url, &options).unwrap();
+/// How far each writer was told that its rows are.
+type Known = [u64; WRITERS];
+
+/// In another process, which dies with the nodes: each writer counts up two rows together, and says how far it is.
+#[test]
+fn client() {
+    let Ok(url) = std::env::var("FARSIDE_DURABLE_URL") else { return };
+    let database = Database::open(&url).unwrap();
     std::thread::scope(|scope| {
-        for (writer, known) in known.iter().enumerate() {
-            let database = database.clone();
+        for writer in 0..WRITERS {
+            let database = &database;
             scope.spawn(move || {
                 let db = database.blocking().unwrap();
                 let table = db.open_table("counters").unwrap();
-                for number in known.load(Ordering::Relaxed) + 1.. {
-                    let written = db.transact(|tx| {
-                        for row in [writer, writer + 100] {
-                            let value = number.to_le_bytes();
-                            tx.put(&table, &(row as u64).to_be_bytes(), &value)?;
-                        }
-                        Ok::<_, farside::Error>(())
-                    });
-                    match written {
-                        Ok(()) => known.store(number, Ordering::Relaxed),
-                        Err(_) => break,
-                    }
+                let rows = [writer, writer + 100].map(|row| (row as u64).to_be_bytes());
+                let known = db.get(&table, &rows[0]).unwrap();
+                for number in known.map_or(0, |row| number_of(&row)) + 1.. {
+                    db.transact(|tx| {
+                        rows.iter().try_for_each(|row| tx.put(&table, row, &number.to_le_bytes()))
+                    })
+                    .unwrap();
+                    println!("told {writer} {number}");
                 }
             });
         }
-        std::thread::sleep(Duration::from_millis(300));
-        kill();
     });
 }
 
+fn number_of(row: &[u8]) -> u64 {
+    u64::from_le_bytes(row.try_into().unwrap())
+}
+
+/// A client works for a while, and all die.
+fn work(url: &str, nodes: &mut [Node], known: &mut Known) {
+    let mut client = Command::new(std::env::current_exe().unwrap())
+        .args(["client", "--exact", "--nocapture", "--test-threads=1"])
+        .env("FARSIDE_DURABLE_URL", url)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(client.stdout.take().unwrap());
+    let mut lines = said.lines();
+    let mut hear = |line: String| {
+        if let Some((_, told)) = line.split_once("told ")
+            && let Some((writer, number)) = told.split_once(' ')
+            && let (Ok(writer), Ok(number)) = (writer.parse::<usize>(), number.parse())
+        {
+            known[writer] = number;
+        }
+    };
+    lines.by_ref().take(60).for_each(|line| hear(line.unwrap()));
+    nodes.iter_mut().for_each(|node| node.child.kill().unwrap());
+    client.kill().unwrap();
+    client.wait().unwrap();
+    lines.map_while(Result::ok).for_each(hear);
+}
+
 /// What the rows say: together, and not less than was known.
-fn check(url: &str, known: &[AtomicU64; WRITERS]) {
+fn check(url: &str, known: &mut Known) {
     let db = Database::open(url).unwrap().blocking().unwrap();
     let table = db.open_table("counters").unwrap();
-    for (writer, known) in known.iter().enumerate() {
+    for (writer, known) in known.iter_mut().enumerate() {
         let rows = [writer, writer + 100].map(|row| (row as u64).to_be_bytes());
         let found = db.get_many(&table, &[&rows[0], &rows[1]]).unwrap();
-        let number = |row: &Option<Vec<u8>>| {
-            row.as_ref().map_or(0, |row| u64::from_le_bytes(row[..].try_into().unwrap()))
-        };
         assert_eq!(found[0], found[1], "half of it is there");
-        let there = number(&found[0]);
-        let told = known.load(Ordering::Relaxed);
-        assert!(there >= told, "{there} is there, and {told} was committed");
-        known.store(there, Ordering::Relaxed);
+        let there = found[0].as_deref().map_or(0, number_of);
+        assert!(there >= *known, "{there} is there, and {known} was committed");
+        *known = there;
     }
 }
 
@@ -118,27 +138,27 @@ fn survive(name: &str, count: usize, times: usize) {
     let paths: Vec<PathBuf> = (0..count).map(|number| scratch.0.join(number.to_string())).collect();
     let mut nodes: Vec<Node> = paths.iter().map(|path| Node::start(path, "127.0.0.1:0")).collect();
     let url = url(&nodes);
-    let known: [AtomicU64; WRITERS] = Default::default();
+    let mut known = Known::default();
     for _ in 0..times {
-        work(&url, || nodes.iter_mut().for_each(|node| node.child.kill().unwrap()), &known);
+        work(&url, &mut nodes, &mut known);
         let addresses: Vec<String> = nodes.drain(..).map(|node| node.address.clone()).collect();
         let again = paths.iter().zip(&addresses).map(|(path, address)| Node::start(path, address));
         nodes = again.collect();
-        check(&url, &known);
+        check(&url, &mut known);
     }
-    let all: u64 = known.iter().map(|known| known.load(Ordering::Relaxed)).sum();
+    let all: u64 = known.iter().sum();
     println!("{count} nodes, killed {times} times: {all} commits are there");
     assert!(all > 30);
 }
 
 #[test]
 fn what_was_committed_survives_the_death_of_the_only_node() {
-    survive("durable-one", 1, 4);
+    survive("durable-one", 1, 8);
 }
 
 #[test]
 fn what_was_committed_survives_the_death_of_all_nodes_at_once() {
-    survive("durable-three", 3, 4);
+    survive("durable-three", 3, 8);
 }
 
 #[test]
