@@ -126,6 +126,10 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
         (Some(certificate), Some(key)) => Some(NodeTls::from_files(certificate, key)?),
         _ => None,
     };
+    ensure!(
+        args.data.is_none() || args.fabric == Network::Tcp,
+        "--data: what comes through the NIC is not in a journal; expected --fabric tcp"
+    );
     check_memory(args.memory)?;
     if let Some(url) = &args.config_store {
         ensure!(

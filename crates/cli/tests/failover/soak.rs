@@ -180,7 +180,7 @@ impl Soak {
 
     /// What is in the lists that are older, and is deleted.
     fn clear(&mut self, before: u64) -> Vec<(String, Vec<u64>)> {
-        let table = self.table.clone();
+        let table = self.table;
         let mut rows = self.persist(|db| {
             let mut rows = Vec::new();
             let scanned = db.transact(async |tx| {
