@@ -114,18 +114,8 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Runs `farside node`.
-pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
-    let listen = resolve(&args.listen)?;
-    let secret = args.secret_file.as_deref().map(Secret::read).transpose()?;
-    ensure!(
-        listen.ip().is_loopback() || secret.is_some() || args.trust_network,
-        "--listen {listen} is reachable from other machines: give --secret-file FILE, or --trust-network if nobody else can reach it"
-    );
-    let tls = match (&args.tls_cert, &args.tls_key) {
-        (Some(certificate), Some(key)) => Some(NodeTls::from_files(certificate, key)?),
-        _ => None,
-    };
+/// Options that do not go together, or with this machine.
+fn check(args: &NodeArgs) -> Result<()> {
     ensure!(
         args.data.is_none() || args.fabric == Network::Tcp,
         "--data: what comes through the NIC is not in a journal; expected --fabric tcp"
@@ -133,7 +123,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
     check_memory(args.memory)?;
     if let Some(url) = &args.config_store {
         ensure!(
-            tls.is_none(),
+            args.tls_cert.is_none(),
             "--tls-cert together with --config-store is not possible yet: members would not know whom to believe"
         );
         ensure!(
@@ -146,6 +136,22 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
         farside_pool::store::open(url, STORE_TIMEOUT)
             .map_err(|why| anyhow!("--config-store {why}"))?;
     }
+    Ok(())
+}
+
+/// Runs `farside node`.
+pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
+    let listen = resolve(&args.listen)?;
+    let secret = args.secret_file.as_deref().map(Secret::read).transpose()?;
+    ensure!(
+        listen.ip().is_loopback() || secret.is_some() || args.trust_network,
+        "--listen {listen} is reachable from other machines: give --secret-file FILE, or --trust-network if nobody else can reach it"
+    );
+    let tls = match (&args.tls_cert, &args.tls_key) {
+        (Some(certificate), Some(key)) => Some(NodeTls::from_files(certificate, key)?),
+        _ => None,
+    };
+    check(args)?;
     let stopped = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stopped)).context("catching signals")?;

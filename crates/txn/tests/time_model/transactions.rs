@@ -181,7 +181,7 @@ impl World {
 
     /// All that a transaction may do next: with every time that may be now, where it looks at its clock.
     fn steps(&self, who: usize) -> Vec<World> {
-        let Txn { plan, at, snapshot, since, time, seen, .. } = self.txns[who];
+        let Txn { plan, at, snapshot, since, time, .. } = self.txns[who];
         let (lowers, uppers) = ([self.now - 1, self.now], [self.now, self.now + 1]);
         // For certain.
         let past = |time: u8| self.now > time;
@@ -213,28 +213,8 @@ impl World {
                 })
                 .into(),
             At::Lock(object) => vec![self.lock(who, object)],
-            At::Time => {
-                let newest = seen.iter().flatten().map(|version| version.0 + 1).max().unwrap_or(0);
-                let take = |upper: u8| {
-                    let mut next = self.go(who, At::Wait);
-                    if time == 0 {
-                        next.txns[who].time = upper.max(since + 1).max(newest);
-                    }
-                    next
-                };
-                uppers.map(take).into()
-            }
-            At::Wait => {
-                let install = Self::following(plan.writes, None, At::Install, At::Report);
-                let validates = plan.reads != 0 && self.keeps(Rule::Validation);
-                match () {
-                    () if !validates => vec![self.go(who, install)],
-                    () if past(time) || !self.keeps(Rule::ValidationAfterTheWait) => {
-                        vec![self.go(who, Self::following(plan.reads, None, At::Validate, install))]
-                    }
-                    () => Vec::new(),
-                }
-            }
+            At::Time => self.take_time(who),
+            At::Wait => self.wait(who, past(time)).into_iter().collect(),
             At::Validate(object) => vec![self.validate(who, object)],
             At::Install(object) => {
                 let mut next = self
@@ -255,6 +235,31 @@ impl World {
             }
             At::Snapshot | At::Report | At::Committed | At::Aborted => Vec::new(),
         }
+    }
+
+    fn take_time(&self, who: usize) -> Vec<World> {
+        let Txn { since, time, seen, .. } = self.txns[who];
+        let newest = seen.iter().flatten().map(|version| version.0 + 1).max().unwrap_or(0);
+        let take = |upper: u8| {
+            let mut next = self.go(who, At::Wait);
+            if time == 0 {
+                next.txns[who].time = upper.max(since + 1).max(newest);
+            }
+            next
+        };
+        [self.now, self.now + 1].map(take).into()
+    }
+
+    /// `None`: it waits.
+    fn wait(&self, who: usize, is_past: bool) -> Option<World> {
+        let plan = self.txns[who].plan;
+        let install = Self::following(plan.writes, None, At::Install, At::Report);
+        if plan.reads == 0 || !self.keeps(Rule::Validation) {
+            return Some(self.go(who, install));
+        }
+        let validate = Self::following(plan.reads, None, At::Validate, install);
+        let may = is_past || !self.keeps(Rule::ValidationAfterTheWait);
+        may.then(|| self.go(who, validate))
     }
 
     fn begin(&self, who: usize) -> World {
