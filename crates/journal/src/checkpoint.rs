@@ -34,21 +34,28 @@ pub(crate) struct Checkpointer {
     pub(crate) store: u64,
     /// After so many bytes of journal.
     pub(crate) after: u64,
+    /// There are many files already.
+    pub(crate) due: bool,
+    pub(crate) clock: Clock,
 }
+
+/// What time it is.
+pub(crate) type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 impl Checkpointer {
     /// Makes checkpoints until the journal ends.
     pub(crate) fn run(self, shared: &Shared) {
-        let mut last = 0;
+        let (mut last, mut due) = (0u64, self.due);
         loop {
             let mut state = shared.state();
-            while !state.stop && state.error.is_none() && state.written < last + self.after {
+            let is_due = |written: u64| due || written >= last.saturating_add(self.after);
+            while !state.stop && state.error.is_none() && !is_due(state.written) {
                 state = shared.wait(state);
             }
             if state.stop || state.error.is_some() {
                 return;
             }
-            last = state.written;
+            (last, due) = (state.written, false);
             drop(state);
             match self.make(shared) {
                 Ok(true) => {}
@@ -88,7 +95,7 @@ impl Checkpointer {
             self.disk.remove(&unfinished)?;
             return Ok(false);
         };
-        image.finish(settled)?;
+        image.finish(settled, (self.clock)())?;
         self.disk.rename(&unfinished, &head.name())?;
         self.disk.sync()?;
         remove_older(&*self.disk, number)?;
@@ -139,10 +146,10 @@ impl Image {
         Ok(())
     }
 
-    /// Says how much there is, and up to where the journal must be read.
-    fn finish(self, settled: u64) -> io::Result<()> {
+    /// Says how much there is, up to where the journal must be read, and what time it is.
+    fn finish(self, settled: u64, time: u64) -> io::Result<()> {
         let mut bytes = Vec::new();
-        let summary = [self.words, settled];
+        let summary = [self.words, settled, time];
         self.head.owner().frame(SUMMARY, Part::Batch, &summary, &mut bytes);
         self.file.write_at(SUMMARY * SECTOR as u64, &bytes)?;
         self.file.sync()

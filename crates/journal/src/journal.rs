@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::checkpoint::Checkpointer;
+use crate::checkpoint::{Checkpointer, Clock};
 use crate::writer::Writer;
 use crate::{JournalError, entries};
 
@@ -150,7 +150,7 @@ impl Journal {
     pub(crate) fn start(
         writer: Writer,
         checkpointer: Checkpointer,
-        clock: impl Fn() -> u64 + Send + 'static,
+        clock: Clock,
         tell: impl Fn() + Send + 'static,
     ) -> Result<Self, JournalError> {
         let position = writer.position;
@@ -167,7 +167,7 @@ impl Journal {
         };
         let (for_writer, for_checkpoints) = (Arc::clone(&shared), Arc::clone(&shared));
         let writing =
-            spawn("journal", Box::new(move || write(writer, &for_writer, &clock, &tell)))?;
+            spawn("journal", Box::new(move || write(writer, &for_writer, &*clock, &tell)))?;
         let making = spawn("checkpoint", Box::new(move || checkpointer.run(&for_checkpoints)))?;
         let (gathered, threads) = (Vec::new(), vec![writing, making]);
         Ok(Journal { shared, gathered, position, threads })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::JournalError;
-use crate::checkpoint::{Checkpointer, FIRST, SUMMARY};
+use crate::checkpoint::{Checkpointer, Clock, FIRST, SUMMARY};
 use crate::disk::{Disk, DiskFile};
 use crate::entries::Reader;
 use crate::journal::{Journal, Memory, Options};
@@ -26,6 +26,9 @@ pub struct Report {
     pub time: u64,
 }
 
+/// With so many journal files a checkpoint is made at once.
+const MOST_FILES: u64 = 8;
+
 /// How many sectors are read at once.
 const AT_ONCE: usize = 8192;
 
@@ -39,17 +42,21 @@ pub fn open(
     disk: Arc<dyn Disk>,
     memory: Arc<dyn Memory>,
     options: &Options,
-    clock: impl Fn() -> u64 + Send + 'static,
+    clock: impl Fn() -> u64 + Send + Sync + 'static,
     tell: impl Fn() + Send + 'static,
 ) -> Result<(Journal, Report), JournalError> {
     let recovered = Recovery { disk: &*disk, memory: &*memory, report: Report::default() }.run()?;
     let Recovered { store, next, position, report, base } = recovered;
+    let clock: Clock = Arc::new(clock);
+    // Files are as long as they are, however little is in them.
+    let due = next - base >= MOST_FILES;
     let wrong = |error: io::Error| JournalError::disk("beginning a journal", &error);
     let memory_words = memory.words().len() as u64;
     let head = Head { store, kind: Kind::Journal, number: next, position, memory: memory_words };
     let writer = Writer::new(&disk, head, options.segment_bytes).map_err(wrong)?;
     remove_older(&*disk, base).map_err(wrong)?;
-    let checkpointer = Checkpointer { disk, memory, store, after: options.checkpoint_bytes };
+    let (after, time) = (options.checkpoint_bytes, Arc::clone(&clock));
+    let checkpointer = Checkpointer { disk, memory, store, after, due, clock: time };
     Ok((Journal::start(writer, checkpointer, clock, tell)?, report))
 }
 
@@ -190,7 +197,8 @@ impl Recovery<'_> {
         let Found::Whole(Part::Batch) = sectors.look(SUMMARY)? else {
             return Err(damaged(SUMMARY, "it does not say what is in it"));
         };
-        let [mut left, settled, ..] = words(sectors.sector(SUMMARY)?);
+        let [mut left, settled, time, ..] = words(sectors.sector(SUMMARY)?);
+        self.report.time = time;
         let mut reader = Reader::default();
         for sector in FIRST..sectors.count {
             if sectors.look(sector)? != Found::Whole(Part::Rest) {

@@ -142,6 +142,29 @@ fn what_is_missing_is_missed() {
     }
 }
 
+/// However often it is started, and however little it does.
+#[test]
+fn starting_again_and_again_leaves_few_files() {
+    let disk = Lossy::default();
+    for number in 1..40 {
+        let (words, mut journal, report) = start(&disk).unwrap();
+        assert_eq!(report.time, if number == 1 { 0 } else { 7 });
+        assert_eq!(contents(&words)[0], number - 1);
+        words[0].store(number, Ordering::Relaxed);
+        journal.append(0, &[number]);
+        journal.sync_and_wait().unwrap();
+        let files = disk.names().unwrap().len();
+        assert!(files < 40, "{files} files");
+        if files > 9 {
+            // A checkpoint is under way.
+            while disk.names().unwrap().len() > 9 {
+                journal.tick();
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
 #[test]
 fn foreign_files_are_refused() {
     let (disk, _) = grown();
