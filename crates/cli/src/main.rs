@@ -7,6 +7,7 @@ mod data;
 mod demo;
 mod doctor;
 mod drain;
+mod durability;
 mod fabric_arg;
 mod level;
 mod node;

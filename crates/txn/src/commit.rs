@@ -349,7 +349,7 @@ impl Txn {
                 }
             }
         }
-        if agent.session.limits.durable {
+        if agent.session.limits.durable && !agent.has(Trap::CommitWithoutFlush) {
             let written = all.writes.iter().map(|write| self.entries[write.entry].target.addr);
             let mut nodes = SmallVec::<[u16; 8]>::new();
             for addr in written {

@@ -45,6 +45,8 @@ impl<'a> Decided<'a> {
         }
         self.tell(&self.copies[1..], to).await?;
         self.tell(self.joining, to).await?;
+        // Whatever is done in its name is on disk only if this is.
+        self.queues.flush_all(self.worker).await?;
         Ok(None)
     }
 
@@ -53,6 +55,8 @@ impl<'a> Decided<'a> {
         if self.swap(from, from).await? != from {
             return Ok(());
         }
+        // Nobody looks after what was done in its name any more: that stays as it is.
+        self.queues.flush_all(self.worker).await?;
         self.tell(&self.copies[1..], 0).await?;
         self.swap(from, 0).await?;
         if !self.joining.is_empty() {

@@ -52,9 +52,16 @@ pub enum Trap {
     ValidationBeforeTheWait,
     /// What nobody reads is not kept, though somebody may be about to.
     OneRound,
+    /// A commit is reported before it is durable.
+    CommitWithoutFlush,
+    /// What a repairer has decided is there for others before it is durable.
+    RepairWithoutFlush,
 }
 
 impl Trap {
+    /// Those of persistence.
+    pub const OF_PERSISTENCE: [Trap; 2] = [Trap::CommitWithoutFlush, Trap::RepairWithoutFlush];
+
     /// Those of time: `farmv2.txt` §7.3 has the counterexamples.
     pub const OF_TIME: [Trap; 3] =
         [Trap::NoUncertaintyWait, Trap::TimeBeforeLocks, Trap::ValidationBeforeTheWait];

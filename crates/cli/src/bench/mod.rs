@@ -19,6 +19,7 @@ use clap::{Args, ValueEnum};
 use farside_workloads::load::Kind;
 
 use crate::credentials::Credentials;
+use crate::durability::Durability;
 use crate::fabric_arg::FabricArg;
 use crate::level::LevelArg;
 use crate::rdma_args::RdmaArgs;
@@ -47,7 +48,7 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     without: Vec<Technique>,
 
-    /// What a commit that was reported survives (all but verbs)
+    /// What a commit that was reported survives: with flush, nodes keep journals (all but verbs; tcp)
     #[arg(long, default_value = "none")]
     durability: Durability,
 
@@ -162,14 +163,6 @@ enum Protocol {
     Reference,
     /// The default protocol, on hash tables
     Farside,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Durability {
-    /// The death of processes, and of nodes as long as there are copies
-    None,
-    /// The loss of power, too: it is in the journals of nodes (tcp)
-    Flush,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

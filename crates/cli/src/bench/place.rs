@@ -9,7 +9,8 @@ use farside_fabric::NodeId;
 use farside_fabric::shm::Segment;
 use farside_workloads::engine::TableShape;
 
-use super::{BenchArgs, Durability};
+use super::BenchArgs;
+use crate::durability::Durability;
 use crate::fabric_arg::FabricArg;
 use crate::node_process::{self, Running};
 

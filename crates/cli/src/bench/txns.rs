@@ -19,7 +19,8 @@ use farside_workloads::trial::simulate;
 
 use super::place::Place;
 use super::txn_report::TxnReport;
-use super::{BenchArgs, Durability, Protocol, Technique};
+use super::{BenchArgs, Protocol, Technique};
+use crate::durability::Durability;
 use crate::fabric_arg::FabricArg;
 use crate::level::LevelArg;
 use crate::progress::Progress;

@@ -17,6 +17,7 @@ use farside_sim::litmus::{Litmus, PROGRAMS, STEPS};
 use farside_workloads::load::Kind;
 use serde::Serialize;
 
+use crate::durability::Durability;
 use crate::level::LevelArg;
 use crate::output::say;
 use crate::progress::Progress;
@@ -43,6 +44,11 @@ pub(crate) struct SimArgs {
     /// What transactions are promised, and histories are checked for [default: strict]
     #[arg(long)]
     level: Option<LevelArg>,
+
+    /// What a commit that was reported survives: with flush, all machines and nodes lose their power at once, now and then, and nodes
+    /// have again what was flushed (the protocol farside)
+    #[arg(long, default_value = "none")]
+    durability: Durability,
 
     /// What strikes it: none, all, or kinds with commas between, each perhaps with how often in a
     /// million opportunities (tear,delay=50000) [default: what each program needs; for a pool, beside the
@@ -198,6 +204,13 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     );
     ensure!(!(of_txns && args.trace), "--trace is for litmus programs and pools");
     ensure!(of_txns || args.protocol.is_none(), "--protocol is for workloads of transactions");
+    let is_durable = args.durability == Durability::Flush;
+    let is_plain = args.protocol != Some(Protocol::Reference) && args.level.is_none();
+    ensure!(
+        !is_durable
+            || of_txns && is_plain && !args.faults.is_some_and(|faults| faults.strikes_machines()),
+        "--durability flush is for transactions of the protocol farside at its usual level, with faults of verbs; the power is what fails"
+    );
     ensure!(is_litmus || !litmus_only, "--program and --careless are for --workload litmus");
     let results = run_seeds(args, seeds);
     let mut summary = Summary {

@@ -5,6 +5,7 @@ use farside_workloads::load::Kind;
 use farside_workloads::trial::{self, Outcome, Trial};
 
 use super::{Protocol, SeedResult, SimArgs};
+use crate::durability::Durability;
 use crate::level::LevelArg;
 
 /// Transactions of a run.
@@ -19,7 +20,11 @@ pub(super) fn run_seed(args: &SimArgs, kind: Kind, seed: u64) -> SeedResult {
             let usual = || "reorder,tear,delay=2000".parse().expect("names of faults");
             let faults = args.faults.unwrap_or_else(usual);
             let level = args.level.map_or_else(Default::default, LevelArg::promise);
-            (trial::Protocol::Farside { copies: 3, trap: None, level }, faults)
+            let protocol = match args.durability {
+                Durability::None => trial::Protocol::Farside { copies: 3, trap: None, level },
+                Durability::Flush => trial::Protocol::Durable { copies: 3, trap: None },
+            };
+            (protocol, faults)
         }
     };
     let run = |txns| {
@@ -68,10 +73,14 @@ fn explain(
         (Protocol::Farside, None) => String::new(),
         (Protocol::Farside, Some(faults)) => format!(" --faults {faults}"),
     };
+    let durability = match args.durability {
+        Durability::None => "",
+        Durability::Flush => " --durability flush",
+    };
     let level = args.level.map_or_else(String::new, |level| format!(" --level {}", level.name()));
     format!(
         "{why}
-              replay: farside sim --workload {}{protocol}{level} --seed {seed} --txns {fewest}",
+              replay: farside sim --workload {}{protocol}{level}{durability} --seed {seed} --txns {fewest}",
         kind.name()
     )
 }

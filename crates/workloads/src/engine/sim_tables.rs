@@ -26,6 +26,7 @@ const REGIONS: u64 = 4;
 const RING_BYTES: u64 = 24 << 10;
 
 const REGION_BYTES: u64 = 128 << 20;
+const SMALL_REGION_BYTES: u64 = 4 << 20;
 
 /// How long somebody is silent before the others take it for dead: longer than verbs are late.
 const LEASE: Duration = Duration::from_millis(100);
@@ -115,15 +116,30 @@ impl SimTables {
 
     /// A cluster with so many copies of each region, on so many nodes.
     pub fn with_nodes(sim: &Rc<Sim>, copies: usize, nodes: usize, trap: Option<Trap>) -> Self {
+        Self::laid_out(sim, copies, nodes, REGION_BYTES, trap)
+    }
+
+    /// A cluster with little memory, all of which is read when it comes back.
+    pub fn small(sim: &Rc<Sim>, copies: usize, trap: Option<Trap>) -> Self {
+        Self::laid_out(sim, copies, copies.max(3), SMALL_REGION_BYTES, trap)
+    }
+
+    fn laid_out(
+        sim: &Rc<Sim>,
+        copies: usize,
+        nodes: usize,
+        region_bytes: u64,
+        trap: Option<Trap>,
+    ) -> Self {
         let mut config = Config::first(ClientId(1), LEASE);
         for number in 0..nodes {
-            let bytes = REGIONS * REGION_BYTES;
+            let bytes = REGIONS * region_bytes;
             let node = sim.add_node(bytes);
             let address = node.0.to_string();
             config.add_node(&Newcomer { address, incarnation: number as u64, bytes });
         }
         for _ in 0..REGIONS {
-            config.add_region(REGION_BYTES, copies, 0).expect("there is room");
+            config.add_region(region_bytes, copies, 0).expect("there is room");
         }
         Self::on(sim, Pool::Fixed(config), trap)
     }
@@ -283,6 +299,12 @@ impl SimTables {
         self.0.tables.warm(&client);
         threads.borrow_mut().push((worker.clone(), client));
         Ok(Some(()))
+    }
+
+    /// All nodes, where everybody always knows them.
+    pub fn all_nodes(&self) -> Vec<NodeId> {
+        let Pool::Fixed(config) = &self.0.pool else { return self.nodes() };
+        (0..config.nodes.len() as u16).map(NodeId).collect()
     }
 
     /// The nodes that are up, where they may die.

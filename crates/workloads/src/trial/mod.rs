@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 mod mortals;
+mod power;
 
 use farside_fabric::Worker;
 use farside_sim::{FaultKind, Faults, Profile, Sim};
@@ -84,6 +85,13 @@ pub enum Protocol {
         /// What transactions are promised; histories are checked for that.
         level: Promise,
     },
+    /// The same on nodes with journals, all of which lose their power at once now and then.
+    Durable {
+        /// Copies of each region.
+        copies: usize,
+        /// The rule that is left out.
+        trap: Option<Trap>,
+    },
 }
 
 impl Protocol {
@@ -139,7 +147,11 @@ pub fn run_on<W: Workload + Send + 'static>(
     faults: Faults,
     level: Level,
 ) -> Result<Outcome, Failure> {
-    let profile = Profile::named("connectx-5").expect("a profile of the table");
+    let profile = match protocol {
+        Protocol::Durable { .. } => "tcp-10g+pm",
+        _ => "connectx-5",
+    };
+    let profile = Profile::named(profile).expect("a profile of the table");
     let sim = Rc::new(Sim::new(profile, plan.seed, faults));
     let page = Page::default();
     let sink = Sink::to(page.clone());
@@ -150,6 +162,10 @@ pub fn run_on<W: Workload + Send + 'static>(
             let process = sim.add_process();
             let thread = |_| sim.add_thread(process);
             simulate(&thread, &engine, &workload, plan, Some(&sink))
+        }
+        Protocol::Durable { copies, trap } => {
+            let engine = SimTables::small(&sim, copies, trap);
+            power::simulate(&sim, engine, &workload, plan, &sink)
         }
         Protocol::Farside { copies, trap, level } => {
             // Clocks are good in some runs, and not so good in others; rings are short in some, and full at times.

@@ -1,0 +1,97 @@
+//! All machines and nodes lose their power at once, now and then: nodes have again what was flushed, and some of what came
+//! after it. What was reported as committed is there.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_fabric::{Worker, probe};
+use farside_sim::{ProcessId, Sim};
+
+use crate::driver::{Control, Plan, Running, Tally, Team};
+use crate::engine::{Engine, Failure, SimTables};
+use crate::history::Sink;
+use crate::load::Workload;
+
+/// How long somebody is silent before the others take it for dead.
+const LEASE: Duration = Duration::from_millis(100);
+
+/// How often the power fails.
+const LOSSES: u64 = 3;
+
+/// Within this time after what is dead is noticed, in nanoseconds.
+const SHORTLY: u64 = 30_000_000;
+
+/// How often it is looked.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// No run takes longer.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Runs a workload, and checks its invariants.
+pub(super) fn simulate<W: Workload + Send + 'static>(
+    sim: &Rc<Sim>,
+    engine: SimTables,
+    workload: &Arc<W>,
+    plan: &Plan,
+    sink: &Sink,
+) -> Result<(Tally, Result<(), String>), Failure> {
+    let engine = engine.with_lease(LEASE);
+    let (loader, worker) = engine.new_machine(0)?;
+    worker.block_on(async {
+        engine.create(&worker, &workload.tables()).await?;
+        workload.setup(&engine, &worker).await
+    })?;
+    let control = Arc::new(Control::default());
+    control.begin(plan);
+    let team = Team { engine: &engine, workload, plan, control: &control, sink: Some(sink) };
+    // Outside of everything.
+    let clock = sim.add_thread(sim.add_process());
+    let mut losses: Vec<u64> = (0..LOSSES).map(|_| clock.random_below(control.left())).collect();
+    losses.sort_unstable();
+    let mut born = 0;
+    let mut add = || -> Result<(ProcessId, Running), Failure> {
+        born += 1;
+        let (process, worker) = engine.new_machine(born as u64)?;
+        Ok((process, team.start(&worker, born)))
+    };
+    let mut running = (0..plan.threads).map(|_| add()).collect::<Result<Vec<_>, _>>()?;
+    let (mut tallies, mut again) = (Vec::new(), None);
+    while running.iter().any(|(_, team)| !team.is_finished()) {
+        clock.block_on(clock.sleep(LOOK));
+        let is_again = again.take_if(|at| *at <= sim.elapsed_ns()).is_some();
+        if is_again || losses.pop_if(|at| *at >= control.left()).is_some() {
+            if !is_again && clock.random_below(2) == 0 {
+                // Once more, while what was left is being repaired or shortly after.
+                let span = LEASE + Duration::from_nanos(clock.random_below(SHORTLY));
+                again = Some(sim.elapsed_ns() + span.as_nanos() as u64);
+            }
+            lose_power(sim, &engine, &clock);
+            sim.kill(loader);
+            for (process, team) in running.drain(..) {
+                sim.kill(process);
+                tallies.push(team.bury(sim.elapsed_ns()));
+            }
+            running = (0..plan.threads).map(|_| add()).collect::<Result<Vec<_>, _>>()?;
+        }
+        if sim.elapsed_ns() > LONGEST.as_nanos() as u64 {
+            return Err(Failure::Broken(format!("no end after {LONGEST:?}")));
+        }
+    }
+    for (_, team) in running {
+        tallies.push(team.finished()?);
+    }
+    let tally = Tally::merged(tallies).ok_or_else(|| Failure::Broken("no threads".into()))?;
+    sim.calm();
+    let (_, last) = engine.new_machine(0)?;
+    let invariants = last.block_on(workload.check(&mut engine.session(&last)));
+    Ok((tally, invariants))
+}
+
+fn lose_power(sim: &Rc<Sim>, engine: &SimTables, clock: &Worker) {
+    probe!("all nodes lose their power");
+    let nodes = engine.all_nodes();
+    nodes.iter().for_each(|node| sim.kill_node(*node));
+    clock.block_on(clock.sleep(LOOK));
+    nodes.iter().for_each(|node| sim.restart_node(*node));
+}
