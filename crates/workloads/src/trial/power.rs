@@ -22,6 +22,10 @@ const LOSSES: u64 = 3;
 /// Within this time after what is dead is noticed, in nanoseconds.
 const SHORTLY: u64 = 30_000_000;
 
+/// Some machines die alone, after at most so many doorbells that write several times.
+const DOORBELLS_PER_LIFE: u64 = 60;
+const MOST_MORTALS: usize = 20;
+
 /// How often it is looked.
 const LOOK: Duration = Duration::from_micros(50);
 
@@ -53,18 +57,29 @@ pub(super) fn simulate<W: Workload + Send + 'static>(
     let mut add = || -> Result<(ProcessId, Running), Failure> {
         born += 1;
         let (process, worker) = engine.new_machine(born as u64)?;
+        if born % 2 == 1 && born < MOST_MORTALS {
+            sim.kill_writing(process, worker.random_below(DOORBELLS_PER_LIFE));
+        }
         Ok((process, team.start(&worker, born)))
     };
     let mut running = (0..plan.threads).map(|_| add()).collect::<Result<Vec<_>, _>>()?;
     let (mut tallies, mut again) = (Vec::new(), None);
     while running.iter().any(|(_, team)| !team.is_finished()) {
         clock.block_on(clock.sleep(LOOK));
+        let shortly = || {
+            // While what was left is being repaired, or when that was done just now.
+            let span = LEASE + Duration::from_nanos(clock.random_below(SHORTLY));
+            Some(sim.elapsed_ns() + span.as_nanos() as u64)
+        };
+        while let Some(dead) = running.iter().position(|(process, _)| !sim.is_alive(*process)) {
+            tallies.push(running.swap_remove(dead).1.bury(sim.elapsed_ns()));
+            running.push(add()?);
+            again = again.or_else(shortly);
+        }
         let is_again = again.take_if(|at| *at <= sim.elapsed_ns()).is_some();
         if is_again || losses.pop_if(|at| *at >= control.left()).is_some() {
             if !is_again && clock.random_below(2) == 0 {
-                // Once more, while what was left is being repaired or shortly after.
-                let span = LEASE + Duration::from_nanos(clock.random_below(SHORTLY));
-                again = Some(sim.elapsed_ns() + span.as_nanos() as u64);
+                again = shortly();
             }
             lose_power(sim, &engine, &clock);
             sim.kill(loader);
