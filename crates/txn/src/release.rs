@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::agent::Agent;
 use crate::object::{IN_USE, LOCK, Raw};
-use crate::queues::{Queues, written};
+use crate::queues::{Queues, keeps, written};
 use crate::ring::Released;
 use crate::space::is_joined;
 use crate::turns::Turn;
@@ -125,10 +125,14 @@ impl Release {
             self.queues = agent.reach(&config).await;
             self.places.retain(|(replica, addr)| config.has(addr.region(), replica));
         }
-        if let Some(released) = self.released.take() {
-            released.set(true);
-        }
         self.turns.clear();
+        if let Some(released) = self.released.take() {
+            // A lock that came back after a loss of power would need the record, everywhere.
+            match self.flush().await {
+                Ok(()) => released.set(true),
+                Err(_) => agent.unclean.set(true),
+            }
+        }
         self.places.clear();
         self.free().await;
         self.done = true;
@@ -174,6 +178,18 @@ impl Release {
                 bell.cas(at, self.word, 0);
             }
         }
+        round.ring().await?;
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), TxnError> {
+        let agent = &self.agent;
+        let durable = agent.session.limits.durable && !agent.has(Trap::ReleaseWithoutFlush);
+        if !durable || !self.queues.to.iter().any(|(_, queue)| keeps(queue)) {
+            return Ok(());
+        }
+        let mut round = agent.worker.round().counted(&agent.tally, RELEASE);
+        self.queues.flush(&mut round, self.places.iter().map(|(replica, _)| replica.node));
         round.ring().await?;
         Ok(())
     }

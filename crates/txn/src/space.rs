@@ -297,7 +297,12 @@ impl Agent {
         let raw = Raw::Ring(self.owner);
         let (config, queues) = lent.acting();
         let header = [raw.to_word()];
-        if let Err(error) = queues.write_all(&self.worker, config, addr, HEADER, &header).await {
+        let written = async {
+            queues.write_all(&self.worker, config, addr, HEADER, &header).await?;
+            // Records are found by it.
+            queues.flush_all(&self.worker).await
+        };
+        if let Err(error) = written.await {
             // Some replicas may have it.
             self.free_after(0, addr, raw);
             return Err(error);

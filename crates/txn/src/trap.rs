@@ -56,11 +56,13 @@ pub enum Trap {
     CommitWithoutFlush,
     /// What a repairer has decided is there for others before it is durable.
     RepairWithoutFlush,
+    /// A record is used again before it is durable that its locks were given back.
+    ReleaseWithoutFlush,
 }
 
 impl Trap {
-    /// Those of persistence.
-    pub const OF_PERSISTENCE: [Trap; 2] = [Trap::CommitWithoutFlush, Trap::RepairWithoutFlush];
+    /// Those of persistence that go wrong soon.
+    pub const OF_PERSISTENCE: [Trap; 1] = [Trap::CommitWithoutFlush];
 
     /// Those of time: `farmv2.txt` §7.3 has the counterexamples.
     pub const OF_TIME: [Trap; 3] =

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use farside_fabric::{Queue, Result, Worker, probe};
+use farside_fabric::{Persistence, Queue, Result, Worker, probe};
 
 use super::SizeClass;
 use super::slab::CHUNK_BYTES;
@@ -163,7 +163,25 @@ impl Place {
             return Ok(false);
         }
         self.tell_copies(worker, chunk, &words).await?;
+        self.flush(worker).await?;
         Ok(true)
+    }
+
+    /// What was done here is durable after this, where nodes keep anything. Whose a slab is must be known wherever anything that is
+    /// in it is durable.
+    async fn flush(&self, worker: &Worker) -> Result<()> {
+        let keeps =
+            |(queue, _): &&(Queue, u64)| queue.capabilities().persistence == Persistence::Ordered;
+        let mut round = worker.round();
+        let mut any = false;
+        for (queue, _) in self.replicas.iter().filter(keeps) {
+            round.to(queue).flush();
+            any = true;
+        }
+        if any {
+            round.ring().await?;
+        }
+        Ok(())
     }
 
     /// Changes the owner of a slab; `false` if it is not the expected one any more.
@@ -178,11 +196,14 @@ impl Place {
             return Ok(false);
         }
         self.tell_copies(worker, chunk, &to.words()).await?;
+        self.flush(worker).await?;
         Ok(true)
     }
 
     /// Gives back a slab. The copies first, while it is still ours: nobody else writes there then.
     pub(super) async fn give_back(&self, worker: &Worker, chunk: u64, head: Entry) -> Result<()> {
+        // Nobody looks for anything in it any more.
+        self.flush(worker).await?;
         let chunks = head.class.chunks();
         self.tell(worker, &self.replicas[1..], chunk, &vec![0; chunks as usize]).await?;
         let inner: Vec<u64> = (chunk + 1..chunk + chunks).map(|at| at * 8).collect();
