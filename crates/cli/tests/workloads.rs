@@ -181,7 +181,11 @@ fn options_that_do_not_fit_are_refused() {
     let oracle = ["bench", "smallbank", "--protocol", "reference"];
     refuses(&[&oracle[..], &["--fabric", "tcp"]].concat(), "expected local or sim:PROFILE");
     refuses(&["bench", "smallbank", "--nodes", "2"], "3 replicas need as many nodes");
-    refuses(&["bench", "smallbank", "--level", "snapshot"], "expected strict");
+    refuses(&["bench", "smallbank", "--level", "loose"], "snapshot-nonstrict");
+    refuses(&["bench", "smallbank", "--without", "opacity"], "expected --fabric sim:PROFILE");
+    refuses(&["bench", "smallbank", "--durability", "flush"], "expected --fabric tcp");
+    let durable = ["sim", "--workload", "smallbank", "--seed", "1", "--durability", "flush"];
+    refuses(&[&durable[..], &["--faults", "kill"]].concat(), "the power is what fails");
     refuses(&["bench", "smallbank", "--protocol", "magic"], "reference");
     refuses(&["bench", "smallbank", "--history", "/nowhere/at/all"], "--history /nowhere/at/all");
     refuses(&["bench", "smallbank", "--rate", "0"], "transactions per second");
