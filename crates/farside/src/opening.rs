@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_fabric::shm::Segment;
-use farside_fabric::{ClientId, NodeId, Persistence, Worker, local, shm, tcp};
+use farside_fabric::{ClientId, NodeId, Worker, local, shm, tcp};
 use farside_pool::time::{self, Master};
 use farside_pool::{CONTROL_BYTES, Config, Links, Newcomer, Node, View};
 use farside_txn::clock::{Clock, PoolClock, WorkerClock};
@@ -163,7 +163,7 @@ async fn reach(
                         "the node at {address} belongs to a pool; open that by its config store"
                     )));
                 }
-                if url.must_keep && queue.capabilities().persistence != Persistence::Ordered {
+                if url.must_keep && !queue.keeps_what_is_flushed() {
                     let why =
                         format!("durability=flush: the node at {address} keeps nothing; {KEEPERS}");
                     return Err(Error::Invalid(why));

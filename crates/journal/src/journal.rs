@@ -206,7 +206,8 @@ impl Journal {
     /// To be called now and then: a checkpoint may wait for whoever changes the memory.
     #[inline]
     pub fn tick(&mut self) {
-        if self.shared.asked.load(Ordering::Relaxed) {
+        // Whatever the checkpoint has read was appended before this sees that it asks.
+        if self.shared.asked.load(Ordering::Acquire) {
             self.hand_on(0);
             self.shared.asked.store(false, Ordering::SeqCst);
             self.shared.state().answered = Some(self.position);

@@ -10,7 +10,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::entries::Reader;
 use crate::journal::{Journal, Memory, Options};
 use crate::sector::{Found, Owner, Part, SECTOR, WORDS, words};
-use crate::segment::{Head, Kind, UNFINISHED, parse};
+use crate::segment::{Head, Kind, NOT_OURS, is_unfinished, name, parse};
 use crate::writer::{BATCH_HEAD, Writer};
 
 /// What was found on disk.
@@ -53,6 +53,7 @@ pub fn open(
     let wrong = |error: io::Error| JournalError::disk("beginning a journal", &error);
     let memory_words = memory.words().len() as u64;
     let head = Head { store, kind: Kind::Journal, number: next, position, memory: memory_words };
+    remove(&*disk, is_unfinished).map_err(wrong)?;
     let writer = Writer::new(&disk, head, options.segment_bytes).map_err(wrong)?;
     remove_older(&*disk, base).map_err(wrong)?;
     let (after, time) = (options.checkpoint_bytes, Arc::clone(&clock));
@@ -62,12 +63,12 @@ pub fn open(
 
 /// Removes what is not needed any more: whatever is older than a checkpoint.
 pub(crate) fn remove_older(disk: &dyn Disk, number: u64) -> io::Result<()> {
-    for name in disk.names()? {
-        if parse(&name).is_some_and(|(_, other)| other < number) {
-            disk.remove(&name)?;
-        }
-    }
-    Ok(())
+    remove(disk, |name| parse(name).is_some_and(|(_, other)| other < number))
+}
+
+fn remove(disk: &dyn Disk, which: impl Fn(&str) -> bool) -> io::Result<()> {
+    let all = disk.names()?;
+    all.iter().filter(|name| which(name)).try_for_each(|name| disk.remove(name))
 }
 
 struct Recovered {
@@ -99,19 +100,12 @@ struct Sectors<'a> {
 impl Recovery<'_> {
     fn run(mut self) -> Result<Recovered, JournalError> {
         let (mut journals, mut checkpoints) = (Vec::new(), Vec::new());
-        for name in self.disk.names().map_err(failed("the directory"))? {
-            match parse(&name) {
+        for file in self.disk.names().map_err(failed("the directory"))? {
+            match parse(&file) {
                 Some((Kind::Journal, number)) => journals.push(number),
                 Some((Kind::Checkpoint, number)) => checkpoints.push(number),
-                None if name.starts_with(UNFINISHED) => {
-                    let gone = self.disk.remove(&name);
-                    gone.map_err(|error| JournalError::disk(&format!("removing {name}"), &error))?;
-                }
-                None if name == "lost+found" => {}
-                None => {
-                    let what = "it is no file of a farside node; give an empty directory, or that of a node";
-                    return Err(JournalError::foreign(&name, what));
-                }
+                None if is_unfinished(&file) || file == "lost+found" => {}
+                None => return Err(JournalError::foreign(&file, NOT_OURS)),
             }
         }
         journals.sort_unstable();
@@ -126,20 +120,17 @@ impl Recovery<'_> {
         let mut next = base;
         let mut reader = Reader::default();
         for (at, number) in journals.iter().enumerate() {
-            let (kind, memory) = (Kind::Journal, 0);
-            let missing = Head { store: 0, kind, number: next, position, memory };
             if *number != next {
-                return Err(JournalError::damaged(&missing.name(), 0, "it is missing"));
+                let missing = name(Kind::Journal, next);
+                return Err(JournalError::damaged(&missing, 0, "it is missing"));
             }
             let is_last = at + 1 == journals.len();
             position = self.replay(*number, &mut store, position, is_last, &mut reader)?;
             next += 1;
         }
         if checkpoint.is_some() && journals.is_empty() || position < least {
-            let name =
-                Head { store: 0, kind: Kind::Journal, number: next, position, memory: 0 }.name();
             return Err(JournalError::damaged(
-                &name,
+                &name(Kind::Journal, next),
                 0,
                 "what the checkpoint needs of the journal is missing",
             ));
@@ -187,7 +178,7 @@ impl Recovery<'_> {
 
     /// Reads a checkpoint: whose it is, and from where to where the journal must be read.
     fn load(&mut self, number: u64) -> Result<(Option<u64>, u64, u64), JournalError> {
-        let name = Head { store: 0, kind: Kind::Checkpoint, number, position: 0, memory: 0 }.name();
+        let name = name(Kind::Checkpoint, number);
         let file = self.disk.open(&name).map_err(failed(&name))?;
         let mut store = None;
         let head = self.head(&*file, &name, &mut store)?;
@@ -231,7 +222,7 @@ impl Recovery<'_> {
         is_last: bool,
         reader: &mut Reader,
     ) -> Result<u64, JournalError> {
-        let name = Head { store: 0, kind: Kind::Journal, number, position: 0, memory: 0 }.name();
+        let name = name(Kind::Journal, number);
         let file = self.disk.open(&name).map_err(failed(&name))?;
         let head = self.head(&*file, &name, store)?;
         if head.position != position {

@@ -7,6 +7,10 @@ use crate::sector::{Found, Owner, Part, SECTOR, words};
 /// "Farside", and the version of the format.
 const MAGIC: u64 = u64::from_le_bytes(*b"Farside1");
 
+/// What is wrong with a file of somebody else.
+pub(crate) const NOT_OURS: &str =
+    "it is no file of a farside node; give an empty directory, or that of a node";
+
 /// What a file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -60,10 +64,7 @@ impl Head {
             let near = (magic ^ MAGIC).count_ones() <= 2;
             return Err(match near {
                 true => JournalError::damaged(name, 0, "its first words are damaged"),
-                false => JournalError::foreign(
-                    name,
-                    "it is no file of a farside node; give an empty directory, or that of a node",
-                ),
+                false => JournalError::foreign(name, NOT_OURS),
             });
         }
         let kind = if kind == 0 { Kind::Journal } else { Kind::Checkpoint };
@@ -78,7 +79,7 @@ impl Head {
     }
 }
 
-fn name(kind: Kind, number: u64) -> String {
+pub(crate) fn name(kind: Kind, number: u64) -> String {
     match kind {
         Kind::Journal => format!("journal-{number:016x}"),
         Kind::Checkpoint => format!("checkpoint-{number:016x}"),
@@ -97,8 +98,13 @@ pub(crate) fn parse(name: &str) -> Option<(Kind, u64)> {
         .then(|| u64::from_str_radix(number, 16).ok().map(|number| (kind, number)))?
 }
 
-/// A file that is not finished yet, and means nothing.
-pub(crate) const UNFINISHED: &str = "unfinished";
+/// Before the name of a file that is not finished yet, and means nothing.
+const UNFINISHED: &str = "unfinished-";
+
+/// Whether a name is that of a file that was not finished.
+pub(crate) fn is_unfinished(name: &str) -> bool {
+    name.strip_prefix(UNFINISHED).and_then(parse).is_some()
+}
 
 /// Makes a file with a first sector, under a name that means nothing yet.
 pub(crate) fn begin(
@@ -106,7 +112,7 @@ pub(crate) fn begin(
     head: &Head,
     bytes: u64,
 ) -> std::io::Result<(String, Box<dyn DiskFile>)> {
-    let name = format!("{UNFINISHED}-{}", head.name());
+    let name = format!("{UNFINISHED}{}", head.name());
     let file = disk.create(&name, bytes)?;
     file.write_at(0, &head.write())?;
     Ok((name, file))

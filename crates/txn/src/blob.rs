@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use farside_pool::Addr;
 use farside_pool::alloc::SizeClass;
+use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
 use crate::object::IN_USE;
@@ -116,20 +117,19 @@ impl Txn {
         // First where copies are whole, and then where they are in the making.
         for wave in 0..2 {
             let mut round = agent.worker.round().counted(&agent.tally, BLOB);
-            let mut any = false;
+            let mut nodes = SmallVec::<[u16; 8]>::new();
             for blob in &self.blobs {
                 let copies = waves(self.leave.config(), blob.addr)?.nth(wave).unwrap_or_default();
                 for replica in copies {
                     let at = replica.base + blob.addr.offset();
                     round.to(self.queues.to(replica.node)?).write(at, &blob.words);
-                    any = true;
+                    nodes.push(replica.node);
                 }
             }
-            if any {
+            if !nodes.is_empty() {
                 if agent.session.limits.durable {
                     // Bodies are of other regions than what names them.
-                    let nodes = self.leave.config().nodes.iter().map(|node| node.id);
-                    self.queues.flush(&mut round, nodes);
+                    self.queues.flush(&mut round, nodes.into_iter());
                 }
                 self.trip();
                 round.ring().await?;

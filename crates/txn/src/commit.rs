@@ -349,7 +349,8 @@ impl Txn {
                 }
             }
         }
-        if agent.session.limits.durable && !agent.has(Trap::CommitWithoutFlush) {
+        let durable = agent.session.limits.durable && !agent.has(Trap::CommitWithoutFlush);
+        if durable && queues.keep_anything() {
             let written = all.writes.iter().map(|write| self.entries[write.entry].target.addr);
             let mut nodes = SmallVec::<[u16; 8]>::new();
             for addr in written {

@@ -1,17 +1,11 @@
 //! The queues of a thread to the nodes of a configuration.
 
-use farside_fabric::{Persistence, Queue, Round, Worker};
+use farside_fabric::{Queue, Round, Worker};
 use farside_pool::alloc::Place;
 use farside_pool::{Addr, Config, Region, Replica};
-
 use smallvec::SmallVec;
 
 use crate::TxnError;
-
-/// Whether a node has again what was flushed, after a loss of power, and all that was before it.
-pub(crate) fn keeps(queue: &Queue) -> bool {
-    queue.capabilities().persistence == Persistence::Ordered
-}
 
 /// A queue to every node.
 #[derive(Debug, Default)]
@@ -33,12 +27,18 @@ impl Queues {
         self.incomplete || self.to.iter().any(|(_, queue)| queue.is_broken())
     }
 
+    /// Whether some node keeps what is flushed.
+    #[inline]
+    pub(crate) fn keep_anything(&self) -> bool {
+        self.to.iter().any(|(_, queue)| queue.keeps_what_is_flushed())
+    }
+
     /// What was posted to these nodes is durable when the round is over, as far as they keep anything.
     pub(crate) fn flush<'q>(&'q self, round: &mut Round<'q>, nodes: impl Iterator<Item = u16>) {
         let mut flushed = SmallVec::<[u16; 8]>::new();
         for node in nodes {
             let queue = self.to.iter().find(|(id, _)| *id == node && !flushed.contains(id));
-            if let Some((_, queue)) = queue.filter(|(_, queue)| keeps(queue)) {
+            if let Some((_, queue)) = queue.filter(|(_, queue)| queue.keeps_what_is_flushed()) {
                 round.to(queue).flush();
                 flushed.push(node);
             }
@@ -47,7 +47,7 @@ impl Queues {
 
     /// All that has happened at any node is durable when this returns, as far as they keep anything.
     pub(crate) async fn flush_all(&self, worker: &Worker) -> Result<(), TxnError> {
-        if self.to.iter().any(|(_, queue)| keeps(queue)) {
+        if self.keep_anything() {
             let mut round = worker.round();
             self.flush(&mut round, self.to.iter().map(|(node, _)| *node));
             round.ring().await?;

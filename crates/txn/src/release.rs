@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::agent::Agent;
 use crate::object::{IN_USE, LOCK, Raw};
-use crate::queues::{Queues, keeps, written};
+use crate::queues::{Queues, written};
 use crate::ring::Released;
 use crate::space::is_joined;
 use crate::turns::Turn;
@@ -185,7 +185,7 @@ impl Release {
     async fn flush(&self) -> Result<(), TxnError> {
         let agent = &self.agent;
         let durable = agent.session.limits.durable && !agent.has(Trap::ReleaseWithoutFlush);
-        if !durable || !self.queues.to.iter().any(|(_, queue)| keeps(queue)) {
+        if !durable || !self.queues.keep_anything() {
             return Ok(());
         }
         let mut round = agent.worker.round().counted(&agent.tally, RELEASE);

@@ -26,7 +26,7 @@ const _: () = assert!(PLACES as u16 <= OWNERS / THREADS);
 /// Owners of slabs by this name are threads of sessions; no other sort of owner has it.
 const SLAB_OWNERS: u64 = 1 << 47;
 
-/// Sizes that a session chooses.
+/// What a session chooses: sizes, and what it does without.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// How long the record ring of a thread is in each region that it writes to.

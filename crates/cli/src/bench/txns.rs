@@ -73,9 +73,8 @@ fn check(args: &BenchArgs) -> Result<()> {
     );
     ensure!(
         args.durability == Durability::None
-            || args.fabric == FabricArg::Tcp
-            || args.connect.is_some(),
-        "--durability flush: expected --fabric tcp, whose nodes keep journals; elsewhere nothing is kept so far"
+            || args.fabric == FabricArg::Tcp && args.connect.is_none(),
+        "--durability flush: expected --fabric tcp, whose nodes keep journals; for a running cluster, say durability=flush in the URL of --connect"
     );
     match args.protocol {
         Protocol::Reference => {

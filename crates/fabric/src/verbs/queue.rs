@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::{Rc, Weak};
 
-use crate::link::{Capabilities, Link};
+use crate::link::{Capabilities, Link, Persistence};
 use crate::runtime::Worker;
 use crate::{ClientId, FabricError, NodeId, Result};
 
@@ -54,6 +54,11 @@ impl Queue {
     /// What the backend can do.
     pub fn capabilities(&self) -> Capabilities {
         self.state.capabilities
+    }
+
+    /// Whether the node has again what was flushed, and all that it executed before that, after a loss of power.
+    pub fn keeps_what_is_flushed(&self) -> bool {
+        self.state.capabilities.persistence == Persistence::Ordered
     }
 
     /// Whether an error broke the queue ([C5](crate::contracts#c5-errors)).

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use farside_fabric::{Persistence, Queue, Result, Worker, probe};
+use farside_fabric::{Queue, Result, Worker, probe};
 
 use super::SizeClass;
 use super::slab::CHUNK_BYTES;
@@ -170,11 +170,10 @@ impl Place {
     /// What was done here is durable after this, where nodes keep anything. Whose a slab is must be known wherever anything that is
     /// in it is durable.
     async fn flush(&self, worker: &Worker) -> Result<()> {
-        let keeps =
-            |(queue, _): &&(Queue, u64)| queue.capabilities().persistence == Persistence::Ordered;
         let mut round = worker.round();
         let mut any = false;
-        for (queue, _) in self.replicas.iter().filter(keeps) {
+        let keepers = self.replicas.iter().filter(|(queue, _)| queue.keeps_what_is_flushed());
+        for (queue, _) in keepers {
             round.to(queue).flush();
             any = true;
         }

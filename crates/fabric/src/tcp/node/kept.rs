@@ -59,9 +59,12 @@ impl Kept {
         let memory: Arc<dyn Memory> = Arc::<Mapping>::clone(memory);
         let (journal, report) = open(Arc::new(disk), memory, &Options::default(), clock, tell)
             .map_err(|error| failed(error.to_string()))?;
-        let behind = (report.time + MARGIN_NS).saturating_sub(Time::of_host().0);
-        ahead.store(if report.time == 0 { 0 } else { behind }, Ordering::Relaxed);
-        let ahead = ahead.load(Ordering::Relaxed);
+        let behind = match report.time {
+            0 => 0,
+            time => (time + MARGIN_NS).saturating_sub(Time::of_host().0),
+        };
+        ahead.store(behind, Ordering::Relaxed);
+        let ahead = behind;
         Ok(Kept { journal, report, wake, ahead, wants_sync: false, words: Vec::new(), told: false })
     }
 
