@@ -18,12 +18,15 @@ pub struct Capabilities {
     pub persistence: Persistence,
     /// The last so many bytes of the node's memory are on its NIC: atomics there are fast.
     pub on_chip_bytes: u64,
+    /// Which life of the node this leads into, where that can be told: a process that begins again is another one, though it may
+    /// have the same memory.
+    pub life: u64,
 }
 
 impl Capabilities {
     /// Memory that the CPUs of this host share: nothing on a NIC, lines may tear.
     pub(crate) fn of_shared_memory(persistence: Persistence) -> Self {
-        Capabilities { line_atomic: false, masked_cas: true, persistence, on_chip_bytes: 0 }
+        Capabilities { line_atomic: false, masked_cas: true, persistence, on_chip_bytes: 0, life: 0 }
     }
 }
 

@@ -21,23 +21,26 @@ pub(crate) struct Opened {
     pub(crate) fabric: Fabric,
     pub(crate) view: Arc<View>,
     pub(crate) session: Arc<Session>,
-    /// Nodes have one life only, or the pool looks after that.
-    pub(crate) careless: bool,
+    /// Nobody puts nodes out.
+    pub(crate) fixed: bool,
 }
 
 impl Opened {
     /// What a thread joins with.
     pub(crate) fn parts(&self, worker: &Worker) -> Parts {
-        let connect = self.fabric.connect();
-        let links = match self.careless {
-            true => Links::careless(worker, &connect),
-            false => Links::new(worker, &connect),
-        };
         Parts {
             session: Arc::clone(&self.session),
             seat: self.view.seat(),
-            links,
+            links: self.links(worker),
             clock: self.clock(worker),
+        }
+    }
+
+    fn links(&self, worker: &Worker) -> Links {
+        let connect = self.fabric.connect();
+        match self.fixed {
+            true => Links::wary(worker, &connect),
+            false => Links::new(worker, &connect),
         }
     }
 
@@ -51,8 +54,7 @@ impl Opened {
 
     /// Gives back what this process has in the pool.
     pub(crate) async fn close(&self, worker: &Worker) {
-        let connect = self.fabric.connect();
-        let links = Links::careless(worker, &connect);
+        let links = self.links(worker);
         let _ = self.session.retire(worker, &links, &self.view.seat()).await;
     }
 }
@@ -102,7 +104,7 @@ pub(crate) async fn open(worker: &Worker, url: &Url, options: &tcp::Options) -> 
     let master = Some(Master { node: 0, ahead: 0, since: 1 });
     let config = Config { lease_ns, master, ..config };
     let connect = fabric.connect();
-    let links = Links::careless(worker, &connect);
+    let links = Links::wary(worker, &connect);
     let view = View::alone(config);
     if let Fabric::Net { .. } = fabric {
         let (connect, known) = (fabric.connect(), Arc::downgrade(&view));
@@ -111,7 +113,7 @@ pub(crate) async fn open(worker: &Worker, url: &Url, options: &tcp::Options) -> 
     }
     let identity = Identity::claim(worker, &links, &view.seat(), client.0).await?;
     let session = Session::new(identity, url.limits);
-    Ok(Opened { fabric, view, session, careless: true })
+    Ok(Opened { fabric, view, session, fixed: true })
 }
 
 /// The nodes with their sizes, and where regions begin in them.
@@ -123,7 +125,7 @@ async fn reach(
 ) -> Result<(Fabric, Vec<Newcomer>, u64)> {
     let newcomer = |(number, bytes): (usize, u64)| Newcomer {
         address: number.to_string(),
-        incarnation: number as u64,
+        incarnation: 0,
         bytes,
     };
     match &url.place {
@@ -152,7 +154,7 @@ async fn reach(
             for (id, address) in (0..).zip(addresses) {
                 let node = Node {
                     id,
-                    incarnation: u64::from(id),
+                    incarnation: 0,
                     address: address.clone(),
                     bytes: 0,
                     draining: false,
@@ -168,8 +170,9 @@ async fn reach(
                         format!("durability=flush: the node at {address} keeps nothing; {KEEPERS}");
                     return Err(Error::Invalid(why));
                 }
+                let incarnation = queue.capabilities().life;
                 let (address, bytes) = (address.clone(), queue.memory_bytes());
-                nodes.push(Newcomer { address, incarnation: u64::from(id), bytes });
+                nodes.push(Newcomer { address, incarnation, bytes });
             }
             Ok((fabric, nodes, CONTROL_BYTES))
         }

@@ -69,7 +69,7 @@ pub(crate) async fn open(worker: &Worker, url: &Url, network: &tcp::Options) -> 
     let links = Links::new(worker, &connect);
     let identity = Identity::claim(worker, &links, &view.seat(), client.0).await?;
     let session = Session::new(identity, url.limits);
-    Ok(Opened { fabric, view, session, careless: false })
+    Ok(Opened { fabric, view, session, fixed: false })
 }
 
 /// Waits until the time of the pool is known here. Before that nothing is taken that others would miss a sign of life for.

@@ -31,10 +31,19 @@ pub struct Links {
     worker: Worker,
     connect: Rc<dyn Connect>,
     links: RefCell<BTreeMap<u16, Rc<Link>>>,
-    /// Whether to ask a node which of its lives it is in.
-    careful: bool,
-    /// A node has said that this process is fenced.
+    care: Care,
+    /// A node has said that this process is fenced, or is not what it was.
     fenced: Rc<Cell<bool>>,
+}
+
+/// What is looked at when a node was connected.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Care {
+    Nothing,
+    /// Which life of the node became a member.
+    Membership,
+    /// That it is the life that was found at first.
+    Life,
 }
 
 /// The queue to one node.
@@ -60,12 +69,19 @@ impl Links {
     /// None yet. A node that has begun another life is not taken for the one that is a member.
     pub fn new(worker: &Worker, connect: &Rc<dyn Connect>) -> Self {
         let (worker, connect) = (worker.clone(), Rc::clone(connect));
-        Links { worker, connect, links: RefCell::default(), careful: true, fenced: Rc::default() }
+        let care = Care::Membership;
+        Links { worker, connect, links: RefCell::default(), care, fenced: Rc::default() }
     }
 
     /// For one who looks himself which life of a node it is, or where nodes have one life only.
     pub fn careless(worker: &Worker, connect: &Rc<dyn Connect>) -> Self {
-        Links { careful: false, ..Self::new(worker, connect) }
+        Links { care: Care::Nothing, ..Self::new(worker, connect) }
+    }
+
+    /// For nodes that nobody puts out. One that begins again may have lost what it was not asked to keep, such as locks, and with
+    /// it what this process relies on: that counts as a fence.
+    pub fn wary(worker: &Worker, connect: &Rc<dyn Connect>) -> Self {
+        Links { care: Care::Life, ..Self::new(worker, connect) }
     }
 
     /// A queue to a node, connected again if it was broken; `None` if that cannot be now. Who does not
@@ -84,7 +100,7 @@ impl Links {
                 Rc::clone(&self.connect),
                 Rc::clone(&link),
                 node.clone(),
-                (self.careful, Rc::clone(&self.fenced)),
+                (self.care, Rc::clone(&self.fenced)),
             );
             self.worker.spawn(mending).detach();
         }
@@ -136,7 +152,7 @@ async fn mend(
     connect: Rc<dyn Connect>,
     link: Rc<Link>,
     node: Node,
-    (careful, fenced): (bool, Rc<Cell<bool>>),
+    (care, fenced): (Care, Rc<Cell<bool>>),
 ) {
     let known = link.queue.borrow().clone();
     let queue = match known {
@@ -155,7 +171,15 @@ async fn mend(
     }
     if let Some(queue) = queue {
         link.failures.set(0);
-        let good = !careful || is_the_same(&worker, &queue, &node).await;
+        let good = match care {
+            Care::Nothing => true,
+            Care::Membership => is_the_same(&worker, &queue, &node).await,
+            Care::Life => {
+                let same = queue.capabilities().life == node.incarnation;
+                fenced.set(fenced.get() || !same);
+                same
+            }
+        };
         link.stuck.set(false);
         // One that leads into another life of the node is good for nothing.
         *link.queue.borrow_mut() = good.then_some(queue);

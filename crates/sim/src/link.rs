@@ -25,12 +25,14 @@ unsafe impl Link for SimLink {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let profile = self.world.state().profile;
+        let state = self.world.state();
+        let (profile, queue) = (state.profile, &state.queues[self.queue as usize]);
         Capabilities {
             line_atomic: profile.line_atomic,
             masked_cas: true,
             persistence: profile.persistence,
             on_chip_bytes: profile.on_chip_bytes,
+            life: u64::from(queue.incarnation),
         }
     }
 

@@ -242,6 +242,11 @@ impl Sim {
         self.world.state().restart_node(u32::from(node.0));
     }
 
+    /// How often a node has come back.
+    pub fn life(&self, node: NodeId) -> u64 {
+        u64::from(self.world.state().nodes[usize::from(node.0)].incarnation)
+    }
+
     /// Cuts the network between a process and a node, or heals it.
     pub fn partition(&self, process: ProcessId, node: NodeId, cut: bool) {
         let mut state = self.world.state();

@@ -22,6 +22,8 @@ fn what_was_committed_survives() {
     }
     common::all_are_reached(&[
         "all nodes lose their power",
+        "one node loses its power",
+        "a session finds that it was fenced",
         "a transaction of a dead session is committed",
         "a transaction of a dead session is aborted",
     ]);

@@ -195,6 +195,7 @@ unsafe impl Link for RdmaLink {
             masked_cas: false,
             persistence: Persistence::Volatile,
             on_chip_bytes: 0,
+            life: self.control.capabilities().life,
         }
     }
 

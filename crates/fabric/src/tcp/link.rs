@@ -28,6 +28,8 @@ pub(crate) struct TcpLink {
 struct State {
     stream: Option<Channel>,
     connection: u64,
+    /// Of the node.
+    life: u64,
     inbox: Inbox,
     outbox: Outbox,
     /// Frames that wait for their answers, in the order they were sent.
@@ -65,6 +67,7 @@ impl TcpLink {
         };
         let state = State {
             connection: connected.welcome.connection,
+            life: connected.welcome.incarnation,
             stream: Some(connected.channel),
             inbox: Inbox::new(),
             outbox: Outbox::default(),
@@ -107,6 +110,7 @@ impl TcpLink {
         }
         let mut state = self.state.borrow_mut();
         state.connection = connected.welcome.connection;
+        state.life = connected.welcome.incarnation;
         state.stream = Some(connected.channel);
         state.inbox = Inbox::new();
         state.outbox = Outbox::default();
@@ -247,6 +251,7 @@ unsafe impl Link for TcpLink {
             masked_cas: true,
             persistence: self.persistence,
             on_chip_bytes: 0,
+            life: self.state.borrow().life,
         }
     }
 

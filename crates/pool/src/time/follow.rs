@@ -26,7 +26,7 @@ pub async fn follow(worker: Worker, connect: Rc<dyn Connect>, view: Weak<View>) 
     let careful = view.upgrade().is_some_and(|view| view.has_manager());
     let links = match careful {
         true => Links::new(&worker, &connect),
-        false => Links::careless(&worker, &connect),
+        false => Links::wary(&worker, &connect),
     };
     let mut follower =
         Follower { worker, links, master: None, known: None, proven: false, before: None };

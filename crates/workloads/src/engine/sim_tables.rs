@@ -132,11 +132,11 @@ impl SimTables {
         trap: Option<Trap>,
     ) -> Self {
         let mut config = Config::first(ClientId(1), LEASE);
-        for number in 0..nodes {
+        for _ in 0..nodes {
             let bytes = REGIONS * region_bytes;
             let node = sim.add_node(bytes);
             let address = node.0.to_string();
-            config.add_node(&Newcomer { address, incarnation: number as u64, bytes });
+            config.add_node(&Newcomer { address, incarnation: 0, bytes });
         }
         for _ in 0..REGIONS {
             config.add_region(region_bytes, copies, 0).expect("there is room");
@@ -224,7 +224,11 @@ impl SimTables {
         let Inner { sim, pool, limits, .. } = &*self.0;
         let view = match pool {
             Pool::Fixed(config) => {
-                let view = View::alone(config.clone());
+                let mut config = config.clone();
+                for node in &mut config.nodes {
+                    node.incarnation = sim.life(NodeId(node.id));
+                }
+                let view = View::alone(config);
                 if self.has_real_clocks() {
                     self.find_out_the_time(process, worker, &view);
                 }
@@ -262,7 +266,7 @@ impl SimTables {
 
     fn links(&self, process: ProcessId, worker: &Worker) -> Links {
         match self.0.pool {
-            Pool::Fixed(_) => Links::careless(worker, &self.connect(process)),
+            Pool::Fixed(_) => Links::wary(worker, &self.connect(process)),
             Pool::Managed(_) => Links::new(worker, &self.connect(process)),
         }
     }

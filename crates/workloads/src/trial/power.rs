@@ -1,11 +1,11 @@
-//! All machines and nodes lose their power at once, now and then: nodes have again what was flushed, and some of what came
-//! after it. What was reported as committed is there.
+//! All machines and nodes lose their power at once, or one node does, now and then: nodes have again what was flushed, and some of
+//! what came after it. What was reported as committed is there.
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_fabric::{Worker, probe};
+use farside_fabric::{NodeId, Worker, probe};
 use farside_sim::{ProcessId, Sim};
 
 use crate::driver::{Control, Plan, Running, Tally, Team};
@@ -64,6 +64,8 @@ pub(super) fn simulate<W: Workload + Send + 'static>(
     };
     let mut running = (0..plan.threads).map(|_| add()).collect::<Result<Vec<_>, _>>()?;
     let (mut tallies, mut again) = (Vec::new(), None);
+    // Those who knew a node before it began again: they go on until they notice, and end.
+    let mut outdated: Vec<(u64, ProcessId, Running)> = Vec::new();
     while running.iter().any(|(_, team)| !team.is_finished()) {
         clock.block_on(clock.sleep(LOOK));
         let shortly = || {
@@ -81,18 +83,30 @@ pub(super) fn simulate<W: Workload + Send + 'static>(
             if !is_again && clock.random_below(2) == 0 {
                 again = shortly();
             }
-            lose_power(sim, &engine, &clock);
+            let alone = clock.random_below(2) == 0;
+            let nodes = match engine.all_nodes() {
+                all if alone => vec![all[clock.random_below(all.len() as u64) as usize]],
+                all => all,
+            };
+            lose_power(sim, &nodes, &clock);
             sim.kill(loader);
-            for (process, team) in running.drain(..) {
-                sim.kill(process);
-                tallies.push(team.bury(sim.elapsed_ns()));
+            let now = sim.elapsed_ns();
+            if !alone {
+                outdated.iter_mut().for_each(|(until, ..)| *until = now);
             }
+            for (process, team) in running.drain(..) {
+                let more = if alone { clock.random_below(SHORTLY) } else { 0 };
+                outdated.push((now + more, process, team));
+            }
+            bury(sim, &mut outdated, now, &mut tallies);
             running = (0..plan.threads).map(|_| add()).collect::<Result<Vec<_>, _>>()?;
         }
+        bury(sim, &mut outdated, sim.elapsed_ns(), &mut tallies);
         if sim.elapsed_ns() > LONGEST.as_nanos() as u64 {
             return Err(Failure::Broken(format!("no end after {LONGEST:?}")));
         }
     }
+    bury(sim, &mut outdated, u64::MAX, &mut tallies);
     for (_, team) in running {
         tallies.push(team.finished()?);
     }
@@ -103,9 +117,24 @@ pub(super) fn simulate<W: Workload + Send + 'static>(
     Ok((tally, invariants))
 }
 
-fn lose_power(sim: &Rc<Sim>, engine: &SimTables, clock: &Worker) {
-    probe!("all nodes lose their power");
-    let nodes = engine.all_nodes();
+/// Ends those whose time has come.
+fn bury(
+    sim: &Sim,
+    outdated: &mut Vec<(u64, ProcessId, Running)>,
+    now: u64,
+    tallies: &mut Vec<Tally>,
+) {
+    for (_, process, team) in outdated.extract_if(.., |(until, ..)| *until <= now) {
+        sim.kill(process);
+        tallies.push(team.bury(sim.elapsed_ns()));
+    }
+}
+
+fn lose_power(sim: &Rc<Sim>, nodes: &[NodeId], clock: &Worker) {
+    match nodes {
+        [_] => probe!("one node loses its power"),
+        _ => probe!("all nodes lose their power"),
+    }
     nodes.iter().for_each(|node| sim.kill_node(*node));
     clock.block_on(clock.sleep(LOOK));
     nodes.iter().for_each(|node| sim.restart_node(*node));
