@@ -26,7 +26,13 @@ pub struct Capabilities {
 impl Capabilities {
     /// Memory that the CPUs of this host share: nothing on a NIC, lines may tear.
     pub(crate) fn of_shared_memory(persistence: Persistence) -> Self {
-        Capabilities { line_atomic: false, masked_cas: true, persistence, on_chip_bytes: 0, life: 0 }
+        Capabilities {
+            line_atomic: false,
+            masked_cas: true,
+            persistence,
+            on_chip_bytes: 0,
+            life: 0,
+        }
     }
 }
 

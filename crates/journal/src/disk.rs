@@ -6,7 +6,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// A directory of files.
-pub trait Disk: Send + Sync {
+pub trait Disk: std::fmt::Debug + Send + Sync {
+    /// Where that is, for people.
+    fn place(&self) -> String;
+
     /// Makes a new file of so many zeros.
     fn create(&self, name: &str, bytes: u64) -> io::Result<Box<dyn DiskFile>>;
 
@@ -71,6 +74,10 @@ impl Directory {
 }
 
 impl Disk for Directory {
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+
     fn create(&self, name: &str, bytes: u64) -> io::Result<Box<dyn DiskFile>> {
         let path = self.path.join(name);
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;

@@ -33,6 +33,8 @@ mod checkpoint;
 mod disk;
 mod entries;
 mod journal;
+#[cfg(feature = "lossy")]
+pub mod lossy;
 mod recover;
 mod sector;
 mod segment;

@@ -5,7 +5,8 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{Lossy, Random, contents, memory};
+use common::{contents, memory};
+use farside_journal::lossy::{Lossy, Random};
 use farside_journal::{Disk, Journal, JournalError, Options, Report, open};
 
 const WORDS: usize = 300;
@@ -74,7 +75,7 @@ fn after_a_loss_of_power_it_is_a_prefix_with_all_that_was_durable() {
             journal.sync();
             std::thread::sleep(std::time::Duration::from_micros(random.below(150)));
             let durable = journal.durable();
-            let after = disk.after_power_loss(&mut random);
+            let after = disk.after_power_loss(&mut random, &Arc::default());
             let (found, _journal, report) =
                 start(&after).unwrap_or_else(|error| panic!("seed {seed}, life {life}: {error}"));
             let found = contents(&found);
@@ -217,7 +218,7 @@ fn a_full_disk_is_an_error_for_ever_and_nothing_durable_is_lost() {
         assert_eq!(journal.sync_and_wait(), Err(error), "it pretends");
         assert_eq!(journal.durable(), durable);
         drop(journal);
-        let (found, _, _) = start(&disk.after_power_loss(&mut random)).unwrap();
+        let (found, _, _) = start(&disk.after_power_loss(&mut random, &Arc::default())).unwrap();
         assert!(is_a_prefix(&[0; WORDS], &done, &contents(&found), durable).is_some());
     }
 }

@@ -3,7 +3,7 @@
 mod membership;
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use farside_fabric::rdma;
 use farside_fabric::tcp::{Node, NodeEvent, NodeOptions, NodeTls, Secret, Stop};
-
+use farside_journal::{Directory, Disk};
 use farside_pool::Lapsed;
 
 use crate::output::say;
@@ -156,6 +156,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stopped)).context("catching signals")?;
     }
+    let data = args.data.as_deref().map(open_data).transpose()?;
     let (mut listen, mut announced) = (listen, false);
     let start = Instant::now();
     // Each turn is a life of the node: one that was put out of its pool begins another, empty, unless it was to leave.
@@ -165,7 +166,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
             memory_bytes: args.memory,
             huge_pages: args.huge_pages,
             secret: secret.clone(),
-            data: args.data.clone(),
+            data: data.clone(),
             tls: tls.clone(),
             max_connections: args.max_connections as usize,
             ..NodeOptions::default()
@@ -194,6 +195,11 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
     }
     eprintln!("farside node: stopped");
     Ok(ExitCode::SUCCESS)
+}
+
+fn open_data(path: &Path) -> Result<Arc<dyn Disk>> {
+    let disk = Directory::open(path).with_context(|| format!("the data in {}", path.display()))?;
+    Ok(Arc::new(disk))
 }
 
 /// How long a request to the config store may take.

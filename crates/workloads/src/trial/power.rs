@@ -63,9 +63,7 @@ pub(super) fn simulate<W: Workload + Send + 'static>(
         Ok((process, team.start(&worker, born)))
     };
     let mut running = (0..plan.threads).map(|_| add()).collect::<Result<Vec<_>, _>>()?;
-    let (mut tallies, mut again) = (Vec::new(), None);
-    // Those who knew a node before it began again: they go on until they notice, and end.
-    let mut outdated: Vec<(u64, ProcessId, Running)> = Vec::new();
+    let (mut old, mut again) = (Old { sim, doomed: Vec::new(), tallies: Vec::new() }, None);
     while running.iter().any(|(_, team)| !team.is_finished()) {
         clock.block_on(clock.sleep(LOOK));
         let shortly = || {
@@ -74,7 +72,7 @@ pub(super) fn simulate<W: Workload + Send + 'static>(
             Some(sim.elapsed_ns() + span.as_nanos() as u64)
         };
         while let Some(dead) = running.iter().position(|(process, _)| !sim.is_alive(*process)) {
-            tallies.push(running.swap_remove(dead).1.bury(sim.elapsed_ns()));
+            old.doom(running.swap_remove(dead), 0);
             running.push(add()?);
             again = again.or_else(shortly);
         }
@@ -83,59 +81,61 @@ pub(super) fn simulate<W: Workload + Send + 'static>(
             if !is_again && clock.random_below(2) == 0 {
                 again = shortly();
             }
-            let alone = clock.random_below(2) == 0;
-            let nodes = match engine.all_nodes() {
-                all if alone => vec![all[clock.random_below(all.len() as u64) as usize]],
-                all => all,
-            };
-            lose_power(sim, &nodes, &clock);
+            let alone = lose_power(sim, engine.all_nodes(), &clock);
             sim.kill(loader);
-            let now = sim.elapsed_ns();
-            if !alone {
-                outdated.iter_mut().for_each(|(until, ..)| *until = now);
-            }
-            for (process, team) in running.drain(..) {
-                let more = if alone { clock.random_below(SHORTLY) } else { 0 };
-                outdated.push((now + more, process, team));
-            }
-            bury(sim, &mut outdated, now, &mut tallies);
+            running.drain(..).for_each(|machine| old.doom(machine, clock.random_below(SHORTLY)));
+            old.bury(if alone { sim.elapsed_ns() } else { u64::MAX });
             running = (0..plan.threads).map(|_| add()).collect::<Result<Vec<_>, _>>()?;
         }
-        bury(sim, &mut outdated, sim.elapsed_ns(), &mut tallies);
+        old.bury(sim.elapsed_ns());
         if sim.elapsed_ns() > LONGEST.as_nanos() as u64 {
             return Err(Failure::Broken(format!("no end after {LONGEST:?}")));
         }
     }
-    bury(sim, &mut outdated, u64::MAX, &mut tallies);
+    old.bury(u64::MAX);
     for (_, team) in running {
-        tallies.push(team.finished()?);
+        old.tallies.push(team.finished()?);
     }
-    let tally = Tally::merged(tallies).ok_or_else(|| Failure::Broken("no threads".into()))?;
+    let tally = Tally::merged(old.tallies).ok_or_else(|| Failure::Broken("no threads".into()))?;
     sim.calm();
     let (_, last) = engine.new_machine(0)?;
     let invariants = last.block_on(workload.check(&mut engine.session(&last)));
     Ok((tally, invariants))
 }
 
-/// Ends those whose time has come.
-fn bury(
-    sim: &Sim,
-    outdated: &mut Vec<(u64, ProcessId, Running)>,
-    now: u64,
-    tallies: &mut Vec<Tally>,
-) {
-    for (_, process, team) in outdated.extract_if(.., |(until, ..)| *until <= now) {
-        sim.kill(process);
-        tallies.push(team.bury(sim.elapsed_ns()));
+/// Machines that knew a node before it began again: they go on until they notice, and end.
+struct Old<'s> {
+    sim: &'s Sim,
+    doomed: Vec<(u64, ProcessId, Running)>,
+    tallies: Vec<Tally>,
+}
+
+impl Old<'_> {
+    /// It is to end after so long.
+    fn doom(&mut self, (process, team): (ProcessId, Running), after: u64) {
+        self.doomed.push((self.sim.elapsed_ns() + after, process, team));
+    }
+
+    /// Ends those whose time has come.
+    fn bury(&mut self, now: u64) {
+        for (_, process, team) in self.doomed.extract_if(.., |(until, ..)| *until <= now) {
+            self.sim.kill(process);
+            self.tallies.push(team.bury(self.sim.elapsed_ns()));
+        }
     }
 }
 
-fn lose_power(sim: &Rc<Sim>, nodes: &[NodeId], clock: &Worker) {
-    match nodes {
-        [_] => probe!("one node loses its power"),
-        _ => probe!("all nodes lose their power"),
+/// All nodes lose their power, or one does; whether it was one alone.
+fn lose_power(sim: &Rc<Sim>, mut nodes: Vec<NodeId>, clock: &Worker) -> bool {
+    let alone = clock.random_below(2) == 0;
+    if alone {
+        probe!("one node loses its power");
+        nodes = vec![nodes[clock.random_below(nodes.len() as u64) as usize]];
+    } else {
+        probe!("all nodes lose their power");
     }
     nodes.iter().for_each(|node| sim.kill_node(*node));
     clock.block_on(clock.sleep(LOOK));
     nodes.iter().for_each(|node| sim.restart_node(*node));
+    alone
 }

@@ -1,11 +1,10 @@
 //! A journal of what a node executes.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farside_journal::{Directory, Journal, Memory, Options, Report, open};
+use farside_journal::{Disk, Journal, Memory, Options, Report, open};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::memory::Mapping;
@@ -45,10 +44,7 @@ pub(super) struct Kept {
 
 impl Kept {
     /// Reads what is there into the memory, and goes on.
-    pub(super) fn open(path: &Path, memory: &Arc<Mapping>) -> Result<Self> {
-        let failed =
-            |why: String| FabricError::setup(format!("the data in {}", path.display()), why);
-        let disk = Directory::open(path).map_err(|error| failed(error.to_string()))?;
+    pub(super) fn open(disk: &Arc<dyn Disk>, memory: &Arc<Mapping>) -> Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = Arc::new(wake.map_err(|error| FabricError::setup("making an eventfd", error))?);
         let waker = Arc::clone(&wake);
@@ -57,8 +53,8 @@ impl Kept {
         let known = Arc::clone(&ahead);
         let clock = move || Time::of_host().0 + known.load(Ordering::Relaxed);
         let memory: Arc<dyn Memory> = Arc::<Mapping>::clone(memory);
-        let (journal, report) = open(Arc::new(disk), memory, &Options::default(), clock, tell)
-            .map_err(|error| failed(error.to_string()))?;
+        let (journal, report) = open(Arc::clone(disk), memory, &Options::default(), clock, tell)
+            .map_err(|error| FabricError::setup(format!("the data in {}", disk.place()), error))?;
         let behind = match report.time {
             0 => 0,
             time => (time + MARGIN_NS).saturating_sub(Time::of_host().0),

@@ -9,11 +9,11 @@ mod serve;
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use farside_journal::Disk;
 use rustix::event::{EventfdFlags, eventfd};
 
 use self::kept::Kept;
@@ -36,8 +36,8 @@ pub struct NodeOptions {
     pub huge_pages: bool,
     /// What clients must know to connect.
     pub secret: Option<Secret>,
-    /// Where its journal is: what was flushed is there again after a loss of power.
-    pub data: Option<PathBuf>,
+    /// Where it keeps a journal: what was flushed is there again after a loss of power.
+    pub data: Option<Arc<dyn Disk>>,
     /// Encrypts all connections.
     pub tls: Option<NodeTls>,
     /// How many connections there may be at once.
@@ -208,7 +208,7 @@ impl Node {
         let random = nonce()?;
         let incarnation = u64::from_le_bytes(random[..8].try_into().expect("8 bytes"));
         let (memory, services) = (Arc::new(memory), Arc::new(Services::default()));
-        let journal = options.data.as_deref().map(|path| Kept::open(path, &memory)).transpose()?;
+        let journal = options.data.as_ref().map(|disk| Kept::open(disk, &memory)).transpose()?;
         let ahead = journal.as_ref().map_or(0, Kept::ahead);
         services.offer(TIME, move |_, _| Ok((Time::of_host().0 + ahead).to_le_bytes().to_vec()));
         Ok(Node { listener, options, memory, door: None, incarnation, services, journal })
