@@ -1,6 +1,7 @@
 //! The one seam between verbs and backends: what a backend implements for each queue.
 
 use std::future::Future;
+use std::os::fd::RawFd;
 use std::pin::Pin;
 
 use crate::{ClientId, FabricError, NodeId, Result};
@@ -69,6 +70,15 @@ impl From<Result<(), Box<FabricError>>> for Posted {
     }
 }
 
+/// A descriptor that becomes ready when there is progress to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Watched {
+    /// Which.
+    pub fd: RawFd,
+    /// There is something to write, too.
+    pub writes: bool,
+}
+
 /// A future of a control operation; these are off the data path and may allocate.
 pub type Control<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
 
@@ -78,7 +88,7 @@ pub type Control<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
 ///
 /// A doorbell lies in memory that the worker lends: while `post`, or a closure given to
 /// [`Completer::with_bell`], has a [`Bell`], the implementation must not use a [`Completer`] of the
-/// same worker, nor run its tasks.
+/// same worker, nor run its tasks. The descriptor that [`Link::watched`] tells is open until the link is used again.
 pub unsafe trait Link {
     /// The node at the other end.
     fn node(&self) -> NodeId;
@@ -102,6 +112,11 @@ pub unsafe trait Link {
     fn poll(&self, completer: &Completer<'_>) -> bool {
         let _ = completer;
         false
+    }
+
+    /// What to wait for while it is busy, and a look is in vain; `None` if one must look again and again.
+    fn watched(&self) -> Option<Watched> {
+        None
     }
 
     /// Runs a service on the node.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
+use super::pace::Pace;
 use super::run_queue::RunQueue;
 use super::{Random, Runtime, Schedule, Time, TimerId, Timers, Worker};
 
@@ -18,8 +19,11 @@ const TASKS_PER_TURN: usize = 64;
 /// How many turns without work are spun through before the thread yields its core.
 const IDLE_TURNS: u32 = 200;
 
-/// How long a patient thread sleeps while it waits for completions.
+/// How long a patient thread sleeps while it waits for completions that it must look for.
 const PATIENCE: Duration = Duration::from_micros(50);
+
+/// How long a thread sleeps at the most while it waits for completions that wake it: links have time-outs.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Runs the tasks of the thread that made it.
 pub struct Executor {
@@ -73,6 +77,13 @@ impl Executor {
         }
     }
 
+    /// Sleeps until something in flight has arrived, a timer is due, or another thread wakes it; `false` if it cannot.
+    fn wait(&self, worker: &Worker) -> bool {
+        let next = self.timers.borrow().next();
+        let span = next.map_or(LOOK, |at| (at - self.now()).min(LOOK));
+        self.queue.sleep(|alarm| worker.wait_for_links(alarm, span))
+    }
+
     /// Nothing can run and nothing is in flight: sleeps until a timer or another thread wakes it.
     fn park(&self) {
         let next = self.timers.borrow().next();
@@ -109,7 +120,7 @@ impl Runtime for Executor {
             Arc::new(MainWaker { woken: AtomicBool::new(true), queue: Arc::clone(&self.queue) });
         let waker = Waker::from(Arc::clone(&woken));
         let mut cx = Context::from_waker(&waker);
-        let mut idle_turns = 0;
+        let mut idle = Idle::default();
         loop {
             let mut worked = false;
             if woken.woken.swap(false, Ordering::Acquire) {
@@ -129,21 +140,48 @@ impl Runtime for Executor {
             let polled = worker.poll_links();
             worked |= polled.worked;
             if worked {
-                idle_turns = 0;
+                idle.end(self);
             } else if !polled.busy {
                 self.park();
             } else if self.patient {
-                let next = self.timers.borrow().next();
-                let sleep = next.map_or(PATIENCE, |at| (at - self.now()).min(PATIENCE));
-                std::thread::park_timeout(sleep);
-            } else if idle_turns < IDLE_TURNS {
-                idle_turns += 1;
+                if !self.wait(worker) {
+                    let next = self.timers.borrow().next();
+                    let sleep = next.map_or(PATIENCE, |at| (at - self.now()).min(PATIENCE));
+                    std::thread::park_timeout(sleep);
+                }
+            } else if idle.turns < IDLE_TURNS {
+                idle.turns += 1;
                 std::hint::spin_loop();
-            } else {
+            } else if idle.is_worth_while(self) || !self.wait(worker) {
                 // With more threads than cores the one we wait for may need ours.
                 std::thread::yield_now();
             }
         }
+    }
+}
+
+/// Turns without work, while something is in flight.
+#[derive(Default)]
+struct Idle {
+    turns: u32,
+    since: Option<Time>,
+    pace: Pace,
+}
+
+impl Idle {
+    /// There is work again.
+    fn end(&mut self, executor: &Executor) {
+        if self.turns > 0 {
+            let gap = self.since.take().map_or(Duration::ZERO, |since| executor.now() - since);
+            self.pace.note(gap);
+            self.turns = 0;
+        }
+    }
+
+    /// Whether work may come before a thread that sleeps is awake.
+    fn is_worth_while(&mut self, executor: &Executor) -> bool {
+        let now = executor.now();
+        now - *self.since.get_or_insert(now) < self.pace.spin()
     }
 }
 

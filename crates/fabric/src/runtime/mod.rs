@@ -7,6 +7,7 @@
 mod answer;
 mod executor;
 mod futures;
+pub(crate) mod pace;
 mod random;
 mod run_queue;
 mod time;

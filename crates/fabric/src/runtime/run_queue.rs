@@ -1,11 +1,14 @@
 //! Tasks of one thread that can go on. Its own thread uses it without atomics; others leave tasks at
-//! a side door and unpark the thread.
+//! a side door and wake the thread.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
+
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Runnable, Schedule};
 
@@ -16,6 +19,9 @@ pub(super) struct RunQueue {
     others: Mutex<Vec<Runnable>>,
     /// Something was left at the side door, or the main future was woken.
     knocked: AtomicBool,
+    /// The thread waits for descriptors, of which this is one.
+    asleep: AtomicBool,
+    alarm: Option<OwnedFd>,
 }
 
 // SAFETY: `ours` is touched by the owning thread alone (each method checks), everything else is
@@ -30,6 +36,9 @@ impl RunQueue {
             ours: UnsafeCell::default(),
             others: Mutex::default(),
             knocked: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            // Without one it does not sleep like that.
+            alarm: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok(),
         }
     }
 
@@ -62,10 +71,30 @@ impl RunQueue {
 
     /// Makes the owning thread look again.
     pub(super) fn knock(&self) {
-        self.knocked.store(true, Ordering::Release);
-        if self.owner != ThreadMark::current() {
-            self.thread.unpark();
+        if self.owner == ThreadMark::current() {
+            self.knocked.store(true, Ordering::Release);
+            return;
         }
+        self.knocked.store(true, Ordering::SeqCst);
+        if let Some(alarm) = &self.alarm
+            && self.asleep.load(Ordering::SeqCst)
+        {
+            let _ = rustix::io::write(alarm, &1u64.to_ne_bytes());
+        }
+        self.thread.unpark();
+    }
+
+    /// Has the owning thread wait for descriptors in `sleep`, and for others who knock; `false` if that cannot be.
+    pub(super) fn sleep(&self, sleep: impl FnOnce(BorrowedFd<'_>) -> bool) -> bool {
+        let Some(alarm) = &self.alarm else { return false };
+        self.asleep.store(true, Ordering::SeqCst);
+        // Who knocks later sees that it sleeps.
+        let slept = self.knocked.load(Ordering::SeqCst) || sleep(alarm.as_fd());
+        self.asleep.store(false, Ordering::SeqCst);
+        if slept {
+            let _ = rustix::io::read(alarm, &mut [0; 8]);
+        }
+        slept
     }
 }
 

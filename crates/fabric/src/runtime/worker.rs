@@ -3,13 +3,17 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
+use std::os::fd::BorrowedFd;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use smallvec::SmallVec;
 
 use super::futures::{Sleep, YieldNow};
 use super::random::below;
 use super::{Executor, Runtime, Task, Time};
-use crate::link::{Completer, Link};
+use crate::link::{Completer, Link, Watched};
 use crate::verbs::{Queue, QueueState, Round, Slots};
 
 /// A compute thread: it runs tasks and rings doorbells. Clones are handles to the same thread, and
@@ -144,6 +148,28 @@ impl Worker {
             }
         }
         polled
+    }
+}
+
+impl Worker {
+    /// Sleeps until a link that is busy has something to do, `other` is readable, or for so long; `false` at once if a link cannot
+    /// be waited for.
+    pub(super) fn wait_for_links(&self, other: BorrowedFd<'_>, span: Duration) -> bool {
+        let mut fds = SmallVec::<[PollFd<'_>; 16]>::new();
+        fds.push(PollFd::from_borrowed_fd(other, PollFlags::IN));
+        let links = self.inner.links.borrow();
+        let queues: SmallVec<[_; 16]> = links.iter().filter_map(Weak::upgrade).collect();
+        for queue in queues.iter().filter(|queue| queue.link.busy()) {
+            let Some(Watched { fd, writes }) = queue.link.watched() else { return false };
+            let out = if writes { PollFlags::OUT } else { PollFlags::empty() };
+            // SAFETY: a link keeps it open until it is used again, and nothing uses it before this returns.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN | out));
+        }
+        let span = Timespec { tv_sec: span.as_secs() as _, tv_nsec: span.subsec_nanos() as _ };
+        // Whatever it says: one looks again.
+        let _ = rustix::event::poll(&mut fds, Some(&span));
+        true
     }
 }
 

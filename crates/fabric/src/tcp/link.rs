@@ -2,13 +2,14 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use super::client::{Connected, LOOK, Place, Shared, aside, farewell};
 use super::stream::{Inbox, Look, Outbox};
 use super::tls::Channel;
 use super::wire::{Kind, MAX_BODY, put_verb, words_in, words_returned, words_sent};
-use crate::link::{Bell, Capabilities, Completer, Control, Link, Posted, Token};
+use crate::link::{Bell, Capabilities, Completer, Control, Link, Posted, Token, Watched};
 use crate::runtime::{Answer, Asked, Worker, question};
 use crate::{ClientId, FabricError, NodeId, Persistence, Result, Time};
 
@@ -286,6 +287,13 @@ unsafe impl Link for TcpLink {
     fn busy(&self) -> bool {
         let state = self.state.borrow();
         state.stream.is_some() && (!state.waiting.is_empty() || !state.outbox.is_empty())
+    }
+
+    fn watched(&self) -> Option<Watched> {
+        let state = self.state.borrow();
+        let stream = state.stream.as_ref()?;
+        let writes = !state.outbox.is_empty() || stream.is_holding();
+        Some(Watched { fd: stream.socket.as_raw_fd(), writes })
     }
 
     fn poll(&self, completer: &Completer<'_>) -> bool {

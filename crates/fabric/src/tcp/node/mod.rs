@@ -3,7 +3,6 @@
 mod connection;
 mod journaled;
 mod kept;
-mod pace;
 mod requests;
 mod serve;
 

@@ -12,8 +12,8 @@ use super::super::stream::Look;
 use super::super::tls::Channel;
 use super::super::wire::{MAX_BODY, Malformed};
 use super::connection::{Connection, Stage, Watch};
-use super::pace::Pace;
 use super::{Limits, Node, NodeEvent, Stop};
+use crate::runtime::pace::Pace;
 use crate::{FabricError, Result};
 
 const LISTENER: u64 = u64::MAX;

@@ -13,20 +13,20 @@ const QUICK: Duration = Duration::from_micros(60);
 
 /// How quickly work has come of late.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     /// A moving average of the time between two pieces of work.
     gap: Duration,
 }
 
 impl Pace {
     /// Work has come, so long after the last.
-    pub(super) fn note(&mut self, gap: Duration) {
+    pub(crate) fn note(&mut self, gap: Duration) {
         // A long pause counts as one that is not quick, and no more: who begins again is served quickly.
         self.gap = (self.gap * 7 + gap.min(4 * QUICK)) / 8;
     }
 
     /// How long to look without sleeping.
-    pub(super) fn spin(&self) -> Duration {
+    pub(crate) fn spin(&self) -> Duration {
         if self.gap < QUICK { BUSY } else { CALM }
     }
 }
