@@ -40,9 +40,10 @@ const CHORES: &[Chore] = &[
     ("compare-tcp", "measure verbs over tcp beside UCX's and a bare ping-pong", tcp_peers::run),
     (
         "compare-embedded",
-        "measure SmallBank beside LMDB and RocksDB (needs their -dev packages)",
+        "measure SmallBank beside LMDB, RocksDB, redb and SQLite (needs librocksdb-dev)",
         embedded_peers::run,
     ),
+    ("compare-durable", "the same with commits that survive the power", embedded_peers::durable),
     (
         "txn-cost",
         "count the instructions of SmallBank transactions (needs valgrind)",
