@@ -56,10 +56,14 @@ pub(crate) struct TablesArgs {
 }
 
 impl DataArgs {
-    fn open(&self) -> Result<Blocking> {
-        let options = Options { network: self.credentials.options()?, ..Options::default() };
-        Ok(Database::open_with(&self.connect, &options)?.blocking()?)
+    pub(crate) fn open(&self) -> Result<Blocking> {
+        open_database(&self.connect, &self.credentials)
     }
+}
+
+pub(crate) fn open_database(url: &str, credentials: &Credentials) -> Result<Blocking> {
+    let options = Options { network: credentials.options()?, ..Options::default() };
+    Ok(Database::open_with(url, &options)?.blocking()?)
 }
 
 /// Runs `farside get`: the value as it is, on stdout. A key that is not there is exit status 1.

@@ -1,5 +1,6 @@
 //! The `farside` command.
 
+mod backup;
 mod bench;
 mod check;
 mod credentials;
@@ -48,6 +49,10 @@ enum Command {
     Delete(data::KeyArgs),
     /// List the tables of a database
     Tables(data::TablesArgs),
+    /// Write a snapshot of a whole database to a directory or to stdout, while transactions go on
+    Backup(backup::BackupArgs),
+    /// Make the tables of a backup again, or check one
+    Restore(backup::RestoreArgs),
     /// Judge a history: is it strictly serializable and opaque, or at least something weaker?
     Check(check::CheckArgs),
     /// Be a memory node, until Ctrl-C or SIGTERM
@@ -72,6 +77,8 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Bench(args) => bench::run(&args),
         Command::BenchClient(args) => bench::run_client(&args),
+        Command::Backup(args) => backup::run(&args),
+        Command::Restore(args) => backup::restore(&args),
         Command::Check(args) => check::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoClient(args) => demo::run_client(&args),

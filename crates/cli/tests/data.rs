@@ -94,3 +94,51 @@ fn the_demo_counts_the_money() {
     assert!(said.contains("killed another client process"), "{said}");
     assert!(said.contains("all had 3 copies again"), "{said}");
 }
+
+/// From memory nodes to a directory and a stream, and from there to other nodes and to a file.
+#[test]
+fn a_backup_goes_to_a_directory_or_a_stream_and_back() {
+    let scratch = std::env::temp_dir().join(format!("farside-backup-{}", std::process::id()));
+    let place = |name: &str| scratch.join(name).display().to_string();
+    std::fs::create_dir(&scratch).unwrap();
+    let (node, other) = (start_node(), start_node());
+    let from = format!("tcp:{}", node.1);
+    for row in 0..50 {
+        let key = format!("key {row}");
+        assert!(farside(&["put", "t", &key, "value", "--connect", &from]).status.success());
+    }
+    let dir = place("dir");
+    let made = json(&farside(&["backup", &dir, "--json", "--connect", &from]));
+    assert_eq!((&made["tables"], &made["rows"]), (&1.into(), &50.into()));
+    refuses(&["backup", &dir, "--connect", &from], "there is something in it");
+    assert_eq!(json(&farside(&["restore", &dir, "--check", "--json"])), made);
+    let to = format!("tcp:{}", other.1);
+    assert_eq!(json(&farside(&["restore", &dir, "--json", "--connect", &to])), made);
+    assert_eq!(farside(&["get", "t", "key 49", "--connect", &to]).stdout, b"value");
+    refuses(&["restore", &dir, "--connect", &to], "there is a table 't' already");
+
+    let stream = farside(&["backup", "-", "--connect", &to]);
+    assert!(String::from_utf8_lossy(&stream.stderr).contains("1 tables, 50 rows"));
+    let file = format!("file:{}?memory=64MiB", place("database"));
+    let mut restore = Command::new(env!("CARGO_BIN_EXE_farside"))
+        .args(["restore", "-", "--connect", &file])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    restore.stdin.take().unwrap().write_all(&stream.stdout).unwrap();
+    assert!(restore.wait().unwrap().success());
+    assert_eq!(farside(&["get", "t", "key 7", "--connect", &file]).stdout, b"value");
+
+    // A damaged one is named.
+    let path = scratch.join("dir/backup");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[200] ^= 16;
+    std::fs::write(&path, bytes).unwrap();
+    let empty = format!("file:{}?memory=64MiB", place("empty"));
+    refuses(&["restore", &dir, "--connect", &empty], "dir/backup: the backup, byte ");
+    refuses(&["restore", &place("nowhere"), "--connect", &empty], "nowhere");
+    refuses(&["restore", &dir], "--connect <URL>");
+    assert!(!scratch.join("empty").exists());
+    std::fs::remove_dir_all(&scratch).unwrap();
+}

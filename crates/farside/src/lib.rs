@@ -30,8 +30,10 @@
 //! | [`Level`], [`Moment`] | what a transaction is promised, and a snapshot that others read, too |
 //! | [`TransactionId`] | asks later whether a transaction has committed |
 //! | [`Typed`], [`Grouped`] | tables of other things than bytes; with columns in groups |
+//! | [`Backup`] | a snapshot of a whole database as a stream of bytes, and back |
 //! | [`ford`] | the interface of the FORD paper |
 
+mod backup;
 mod blocking;
 mod connection;
 mod database;
@@ -47,6 +49,7 @@ mod transaction;
 mod typed;
 mod url;
 
+pub use backup::{Backup, check_backup};
 pub use blocking::{Blocking, BlockingSnapshot, BlockingTransaction};
 pub use connection::{Connection, RetryLimits};
 pub use database::{Database, Options};

@@ -132,8 +132,13 @@ impl Snapshot {
     /// # Ok::<(), farside::Error>(())
     /// ```
     pub async fn scan(&mut self, table: &Table, each: impl FnMut(&[u8], &[u8])) -> Result<()> {
-        self.tx.scan(table, each).await?;
+        Ok(self.tx.sweep(table, each).await?)
+    }
+
+    /// All tables that there were, by their names.
+    pub(crate) async fn tables(&mut self) -> Result<Vec<(String, Table)>> {
+        let tables = self.tx.tables().await?;
         self.tx.forget_reads();
-        Ok(())
+        Ok(tables)
     }
 }

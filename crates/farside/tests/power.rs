@@ -150,7 +150,6 @@ impl Client {
             .args(["client", "--exact", "--nocapture", "--test-threads=1"])
             .env("FARSIDE_POWER_URL", url)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let said = BufReader::new(child.stdout.take().unwrap());
@@ -213,7 +212,7 @@ fn check_writer(db: &Blocking, table: &Table, writer: usize, known: u64, last: b
 
 fn losses() -> usize {
     let said = std::env::var("FARSIDE_POWER_LOSSES").ok();
-    said.map_or(8, |text| text.parse().expect("FARSIDE_POWER_LOSSES: a number"))
+    said.map_or(4, |text| text.parse().expect("FARSIDE_POWER_LOSSES: a number"))
 }
 
 /// They lose their power again and again; who of them, by the number of the time.

@@ -13,7 +13,25 @@ impl Tx {
     pub async fn scan(
         &mut self,
         table: &Table,
+        each: impl FnMut(&[u8], &[u8]),
+    ) -> Result<(), Error> {
+        self.walk(table, each, false).await
+    }
+
+    /// The same for those who only read, however much: what was read is forgotten on the way.
+    pub async fn sweep(
+        &mut self,
+        table: &Table,
+        each: impl FnMut(&[u8], &[u8]),
+    ) -> Result<(), Error> {
+        self.walk(table, each, true).await
+    }
+
+    async fn walk(
+        &mut self,
+        table: &Table,
         mut each: impl FnMut(&[u8], &[u8]),
+        forget: bool,
     ) -> Result<(), Error> {
         let mut nodes = vec![table.root()];
         while let Some(at) = nodes.pop() {
@@ -38,6 +56,9 @@ impl Tx {
             for bucket in buckets {
                 self.txn.need(bucket.target);
                 self.scan_bucket(table, bucket.target, &mut each).await?;
+            }
+            if forget {
+                self.forget_reads();
             }
         }
         Ok(())

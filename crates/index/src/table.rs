@@ -5,7 +5,7 @@ use farside_pool::alloc::SizeClass;
 use farside_txn::{Blob, Target, system};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::node;
+use crate::{TableOptions, node};
 
 /// A table: where it is, and how its keys are hashed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -21,6 +21,11 @@ pub struct Table {
 pub(crate) const MOST_INLINE: u32 = 1 << 10;
 
 impl Table {
+    /// What was known of its rows when it was created.
+    pub fn options(&self) -> TableOptions {
+        TableOptions { value_bytes: self.value_bytes }
+    }
+
     /// The catalog, which is a table, too.
     pub(crate) fn catalog() -> Self {
         Table { id: 0, root: system::catalog_root(), seed: 0xfa25_1de0, value_bytes: 32 }
