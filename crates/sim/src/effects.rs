@@ -243,9 +243,9 @@ impl State {
                 side.touched.clear();
             }
         }
-        let changed = !matches!(verb.op, Op::Flush | Op::Read);
-        if changed && self.profile.persistence == Persistence::Unordered {
-            let words = if verb.op == Op::Write { part.words } else { 1 };
+        // A FLUSH is for what was read, too, whoever wrote it.
+        if verb.op != Op::Flush && self.profile.persistence == Persistence::Unordered {
+            let words = if matches!(verb.op, Op::Read | Op::Write) { part.words } else { 1 };
             side.touched.extend(lines(at, words));
         }
         if self.trace.is_on() {

@@ -323,10 +323,29 @@ impl Txn {
         Ok(locked.filter(move |replica| same || config.has(addr.region(), replica)))
     }
 
-    /// One round.
+    /// One round. Two, where what comes later may survive the power without what came before: then a body is posted only when all
+    /// records are durable, and the locks with them.
     async fn post(&self, all: &Writes, config: &Config, queues: &Queues) -> Result<(), TxnError> {
+        let durable = self.agent.session.limits.durable && queues.keep_anything();
+        let first = durable && queues.keep_in_any_order();
+        if first && !self.agent.has(Trap::BodyBeforeRecords) {
+            self.post_some(all, config, queues, (true, false), durable).await?;
+            return self.post_some(all, config, queues, (false, true), durable).await;
+        }
+        self.post_some(all, config, queues, (true, true), durable).await
+    }
+
+    async fn post_some(
+        &self,
+        all: &Writes,
+        config: &Config,
+        queues: &Queues,
+        (records, bodies): (bool, bool),
+        durable: bool,
+    ) -> Result<(), TxnError> {
         let agent = &self.agent;
         let mut round = agent.worker.round().counted(&agent.tally, INSTALL);
+        let mut nodes = SmallVec::<[u16; 8]>::new();
         for write in &all.writes {
             let entry = &self.entries[write.entry];
             let addr = entry.target.addr;
@@ -336,26 +355,31 @@ impl Txn {
                 let mut bell = round.to(queues.to(replica.node)?);
                 let at = replica.base + addr.offset();
                 let record_at = replica.base + write.record_at;
-                if write.spilled {
+                if records && write.spilled {
                     bell.write(record_at - RECORD_HEAD, &[Raw::Spilled(agent.owner).to_word()]);
                 }
-                bell.write(record_at, record);
-                if entry.fresh {
+                if records {
+                    bell.write(record_at, record);
+                }
+                if records && !bodies {
+                    // It may have been taken by another connection: what was read is flushed, too.
+                    bell.read(at + LOCK, 8);
+                }
+                if bodies && entry.fresh {
                     bell.write(at + HEADER, &[IN_USE]);
                 }
-                bell.write(at + TS, object);
+                if bodies {
+                    bell.write(at + TS, object);
+                }
                 if agent.has(Trap::EarlyRelease) {
                     bell.write(at + LOCK, &[0]);
                 }
+                if durable {
+                    nodes.push(replica.node);
+                }
             }
         }
-        let durable = agent.session.limits.durable && !agent.has(Trap::CommitWithoutFlush);
-        if durable && queues.keep_anything() {
-            let written = all.writes.iter().map(|write| self.entries[write.entry].target.addr);
-            let mut nodes = SmallVec::<[u16; 8]>::new();
-            for addr in written {
-                nodes.extend(self.held(config, addr)?.map(|replica| replica.node));
-            }
+        if durable && !(bodies && agent.has(Trap::CommitWithoutFlush)) {
             queues.flush(&mut round, nodes.into_iter());
         }
         self.trip();

@@ -33,6 +33,12 @@ impl Queues {
         self.to.iter().any(|(_, queue)| queue.keeps_what_is_flushed())
     }
 
+    /// Whether some node may keep what came later without what came before.
+    #[inline]
+    pub(crate) fn keep_in_any_order(&self) -> bool {
+        self.to.iter().any(|(_, queue)| queue.keeps_in_any_order())
+    }
+
     /// What was posted to these nodes is durable when the round is over, as far as they keep anything.
     pub(crate) fn flush<'q>(&'q self, round: &mut Round<'q>, nodes: impl Iterator<Item = u16>) {
         let mut flushed = SmallVec::<[u16; 8]>::new();

@@ -54,6 +54,8 @@ pub enum Trap {
     OneRound,
     /// A commit is reported before it is durable.
     CommitWithoutFlush,
+    /// Where persistence has no order, bodies are written before all records are durable.
+    BodyBeforeRecords,
     /// What a repairer has decided is there for others before it is durable.
     RepairWithoutFlush,
     /// A record is used again before it is durable that its locks were given back.
@@ -62,7 +64,7 @@ pub enum Trap {
 
 impl Trap {
     /// Those of persistence that go wrong soon.
-    pub const OF_PERSISTENCE: [Trap; 1] = [Trap::CommitWithoutFlush];
+    pub const OF_PERSISTENCE: [Trap; 2] = [Trap::CommitWithoutFlush, Trap::BodyBeforeRecords];
 
     /// Those of time: `farmv2.txt` §7.3 has the counterexamples.
     pub const OF_TIME: [Trap; 3] =

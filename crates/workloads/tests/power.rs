@@ -9,7 +9,8 @@ use farside_workloads::trial::{Protocol, Trial};
 
 fn trial(seed: u64, trap: Option<Trap>) -> Trial {
     let faults: Faults = "reorder,tear,delay=2000".parse().expect("names of faults");
-    Trial { seed, txns: 200, protocol: Protocol::Durable { copies: 3, trap }, faults }
+    let unordered = seed % 2 == 0;
+    Trial { seed, txns: 200, protocol: Protocol::Durable { unordered, copies: 3, trap }, faults }
 }
 
 /// Seed 16 of lists found that a session's place on the board, and what is given up there, has to be flushed, too.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use farside_fabric::Worker;
+use farside_fabric::{Persistence, Worker};
 use farside_sim::{Faults, Profile, Sim};
 use farside_workloads::driver::{self, Control, Plan, Tally, Until};
 use farside_workloads::engine::{
@@ -73,8 +73,9 @@ fn check(args: &BenchArgs) -> Result<()> {
     );
     ensure!(
         args.durability == Durability::None
-            || args.fabric == FabricArg::Tcp && args.connect.is_none(),
-        "--durability flush: expected --fabric tcp, whose nodes keep journals; for a running cluster, say durability=flush in the URL of --connect"
+            || args.fabric == FabricArg::Tcp && args.connect.is_none()
+            || args.fabric.profile().is_some_and(|it| it.persistence != Persistence::Volatile),
+        "--durability flush: expected --fabric tcp, whose nodes keep journals, or sim:PROFILE+pm; for a running cluster, say durability=flush in the URL of --connect"
     );
     match args.protocol {
         Protocol::Reference => {
@@ -140,6 +141,7 @@ impl Run<'_> {
                     .with_level(args.level.promise())
                     .with_limits(|limits| {
                         *limits = Limits::default();
+                        limits.durable = args.durability == Durability::Flush;
                         args.without.iter().for_each(|part| part.leave_out(limits))
                     });
                 let threads = args.threads();

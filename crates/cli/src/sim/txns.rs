@@ -22,7 +22,11 @@ pub(super) fn run_seed(args: &SimArgs, kind: Kind, seed: u64) -> SeedResult {
             let level = args.level.map_or_else(Default::default, LevelArg::promise);
             let protocol = match args.durability {
                 Durability::None => trial::Protocol::Farside { copies: 3, trap: None, level },
-                Durability::Flush => trial::Protocol::Durable { copies: 3, trap: None },
+                // Persistent memory and journals, in turn.
+                Durability::Flush => {
+                    let unordered = seed % 2 == 0;
+                    trial::Protocol::Durable { unordered, copies: 3, trap: None }
+                }
             };
             (protocol, faults)
         }

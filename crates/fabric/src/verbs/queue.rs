@@ -56,9 +56,14 @@ impl Queue {
         self.state.capabilities
     }
 
-    /// Whether the node has again what was flushed, and all that it executed before that, after a loss of power.
+    /// Whether the node has again what was flushed, after a loss of power.
     pub fn keeps_what_is_flushed(&self) -> bool {
-        self.state.capabilities.persistence == Persistence::Ordered
+        self.state.capabilities.persistence != Persistence::Volatile
+    }
+
+    /// Whether it may then have what came later, without what came before that.
+    pub fn keeps_in_any_order(&self) -> bool {
+        self.state.capabilities.persistence == Persistence::Unordered
     }
 
     /// Whether an error broke the queue ([C5](crate::contracts#c5-errors)).

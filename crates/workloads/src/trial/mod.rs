@@ -85,8 +85,10 @@ pub enum Protocol {
         /// What transactions are promised; histories are checked for that.
         level: Promise,
     },
-    /// The same on nodes with journals, all of which lose their power at once now and then.
+    /// The same on nodes that keep what is flushed, all of which lose their power at once now and then, or one of them does.
     Durable {
+        /// What was not flushed may survive in any order, as in persistent memory, and not as in a journal.
+        unordered: bool,
         /// Copies of each region.
         copies: usize,
         /// The rule that is left out.
@@ -148,6 +150,7 @@ pub fn run_on<W: Workload + Send + 'static>(
     level: Level,
 ) -> Result<Outcome, Failure> {
     let profile = match protocol {
+        Protocol::Durable { unordered: true, .. } => "connectx-5+pm",
         Protocol::Durable { .. } => "tcp-10g+pm",
         _ => "connectx-5",
     };
@@ -163,7 +166,7 @@ pub fn run_on<W: Workload + Send + 'static>(
             let thread = |_| sim.add_thread(process);
             simulate(&thread, &engine, &workload, plan, Some(&sink))
         }
-        Protocol::Durable { copies, trap } => {
+        Protocol::Durable { copies, trap, .. } => {
             let engine = SimTables::small(&sim, copies, trap);
             power::simulate(&sim, engine, &workload, plan, &sink)
         }
