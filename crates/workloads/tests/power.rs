@@ -9,7 +9,7 @@ use farside_workloads::trial::{Protocol, Trial};
 
 fn trial(seed: u64, trap: Option<Trap>) -> Trial {
     let faults: Faults = "reorder,tear,delay=2000".parse().expect("names of faults");
-    let unordered = seed % 2 == 0;
+    let unordered = seed.is_multiple_of(2);
     Trial { seed, txns: 200, protocol: Protocol::Durable { unordered, copies: 3, trap }, faults }
 }
 

@@ -24,7 +24,7 @@ pub(super) fn run_seed(args: &SimArgs, kind: Kind, seed: u64) -> SeedResult {
                 Durability::None => trial::Protocol::Farside { copies: 3, trap: None, level },
                 // Persistent memory and journals, in turn.
                 Durability::Flush => {
-                    let unordered = seed % 2 == 0;
+                    let unordered = seed.is_multiple_of(2);
                     trial::Protocol::Durable { unordered, copies: 3, trap: None }
                 }
             };
