@@ -163,10 +163,13 @@ fn what_was_committed_survives_the_death_of_all_nodes_at_once() {
 
 #[test]
 fn whoever_wants_durability_is_told_where_there_is_none() {
-    for url in ["mem:?durability=flush", "file:/nowhere?durability=flush"] {
+    let path = PathBuf::from(format!("/dev/shm/farside-durable-{}", std::process::id()));
+    let file = format!("file:{}?memory=32MiB&durability=flush", path.display());
+    for url in ["mem:?durability=flush", &file] {
         let said = Database::open(url).unwrap_err().to_string();
         assert!(said.contains("started with --data"), "{said}");
     }
+    std::fs::remove_file(path).unwrap();
 }
 
 #[test]

@@ -48,7 +48,8 @@ impl Opened {
     fn clock(&self, worker: &Worker) -> Box<dyn Clock> {
         match &self.fabric {
             Fabric::Net { .. } => Box::new(PoolClock::new(worker, &self.view)),
-            _ => Box::new(WorkerClock::of_host(worker)),
+            Fabric::Shm(client) => Box::new(WorkerClock::of_host(worker).ahead(client.ahead())),
+            Fabric::Local(_) => Box::new(WorkerClock::of_host(worker)),
         }
     }
 
@@ -76,7 +77,7 @@ const LEAST_REGION_BYTES: u64 = 4 << 20;
 
 /// Who keeps what is flushed.
 pub(crate) const KEEPERS: &str =
-    "expected tcp:HOST:PORT,… with nodes that were started with --data DIR";
+    "expected file:PATH on a disk, or tcp:HOST:PORT,… with nodes that were started with --data DIR";
 
 /// An id that nobody else has.
 pub(crate) fn fresh_id() -> Result<ClientId> {
@@ -89,7 +90,7 @@ pub(crate) fn fresh_id() -> Result<ClientId> {
 
 /// Opens a pool that has no manager: its nodes are those of the URL, and all processes that use it say the same.
 pub(crate) async fn open(worker: &Worker, url: &Url, options: &tcp::Options) -> Result<Opened> {
-    if url.must_keep && !matches!(url.place, Place::Nodes(_)) {
+    if url.must_keep && !matches!(url.place, Place::Nodes(_) | Place::Files(_)) {
         return Err(Error::Invalid(format!("durability=flush: {KEEPERS}")));
     }
     let client = fresh_id()?;
@@ -141,6 +142,10 @@ async fn reach(
             let mut segments = Vec::new();
             for (number, path) in (0..).zip(paths) {
                 segments.push(segment(path, NodeId(number), bytes.next_multiple_of(4096))?);
+            }
+            if url.must_keep && !segments.iter().all(Segment::is_kept) {
+                let why = "durability=flush: a file on tmpfs, or a device, keeps nothing";
+                return Err(Error::Invalid(format!("{why}; {KEEPERS}")));
             }
             let sizes = segments.iter().map(Segment::bytes).enumerate();
             let nodes = sizes.map(newcomer).collect();

@@ -22,6 +22,7 @@ pub trait Clock {
 pub struct WorkerClock {
     worker: Worker,
     uncertainty: u64,
+    ahead: u64,
 }
 
 impl WorkerClock {
@@ -32,18 +33,25 @@ impl WorkerClock {
 
     /// That is off by at most so much.
     pub fn within(worker: &Worker, uncertainty: Duration) -> Self {
-        WorkerClock { worker: worker.clone(), uncertainty: uncertainty.as_nanos() as u64 }
+        let uncertainty = uncertainty.as_nanos() as u64;
+        WorkerClock { worker: worker.clone(), uncertainty, ahead: 0 }
+    }
+
+    /// That goes on where another one has ended, so far ahead of this one.
+    #[must_use]
+    pub fn ahead(self, by: Duration) -> Self {
+        WorkerClock { ahead: by.as_nanos() as u64, ..self }
     }
 }
 
 impl Clock for WorkerClock {
     fn bounds(&self) -> Option<(u64, u64)> {
-        let now = self.worker.now().0;
+        let now = self.worker.now().0 + self.ahead;
         Some((now.saturating_sub(self.uncertainty), now + self.uncertainty))
     }
 
     fn latest(&self) -> u64 {
-        self.worker.now().0 + 2 * self.uncertainty
+        self.worker.now().0 + self.ahead + 2 * self.uncertainty
     }
 }
 

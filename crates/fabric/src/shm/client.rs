@@ -1,6 +1,7 @@
 //! A process that is attached to the segments of a cluster.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::link::ShmLink;
 use super::process::ProcessName;
@@ -54,6 +55,13 @@ impl Client {
     /// The id under which this process is fenced.
     pub fn id(&self) -> ClientId {
         self.attached.id
+    }
+
+    /// How far the time of its segments is ahead of the clock of the host: in a file there may be later times than it has seen since
+    /// its boot.
+    pub fn ahead(&self) -> Duration {
+        let first = self.attached.segments.iter().find_map(Segment::syncer);
+        Duration::from_nanos(first.map_or(0, |syncer| syncer.ahead))
     }
 
     /// A queue of this worker to a node.

@@ -19,6 +19,12 @@ pub(super) mod header {
     pub(in crate::shm) const REQUESTS: usize = 6;
     /// Where the next fenced id is noted.
     pub(in crate::shm) const FENCED_CURSOR: usize = 7;
+    /// In a file: a hash of the id of the boot for which the next one counts.
+    pub(in crate::shm) const BOOT: usize = 8;
+    /// How far the time is ahead of the clock of the host.
+    pub(in crate::shm) const AHEAD: usize = 9;
+    /// A time that is later than any that was seen.
+    pub(in crate::shm) const LATEST: usize = 10;
     pub(in crate::shm) const WORDS: usize = 64;
 }
 

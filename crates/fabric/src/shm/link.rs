@@ -1,5 +1,7 @@
 //! A queue to a segment.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use super::process::{Sighting, has_ended, kill};
 use super::registry::Entry;
 use super::segment::Segment;
 use super::server::wake;
-use crate::link::{Bell, Capabilities, Control, Link, Posted};
+use crate::link::{Bell, Capabilities, Completer, Control, Link, Posted, Token};
 use crate::memory::execute;
 use crate::runtime::Worker;
 use crate::sync::Ordering;
@@ -33,15 +35,26 @@ pub(super) struct ShmLink {
     worker: Worker,
     segment: Segment,
     attached: Arc<Attached>,
+    /// Doorbells that wait for a sync, by the number under which it was asked for.
+    waiting: RefCell<VecDeque<(Token, u64)>>,
 }
 
 impl ShmLink {
     pub(super) fn new(worker: Worker, segment: Segment, attached: Arc<Attached>) -> Self {
-        ShmLink { worker, segment, attached }
+        ShmLink { worker, segment, attached, waiting: RefCell::default() }
     }
 
     fn timed_out(&self, after: Duration) -> FabricError {
         FabricError::TimedOut { node: self.segment.node(), after }
+    }
+
+    /// The next doorbell whose sync is over, and how that went.
+    fn next_synced(&self) -> Option<(Token, Result<(), String>)> {
+        let mut waiting = self.waiting.borrow_mut();
+        let (token, asked) = *waiting.front()?;
+        let done = self.segment.syncer()?.is_done(asked)?;
+        waiting.pop_front();
+        Some((token, done))
     }
 
     /// Eagerly at first, then with pauses.
@@ -187,7 +200,35 @@ unsafe impl Link for ShmLink {
         if !self.segment.is_live() {
             return Posted::Failed(Box::new(FabricError::NodeGone(self.segment.node())));
         }
-        execute(self.segment.data(), bell, || self.segment.flush().map_err(Box::new)).into()
+        let (token, mut flushes) = (bell.token(), false);
+        let flush = || {
+            flushes = true;
+            Ok::<(), Box<FabricError>>(())
+        };
+        if let Err(error) = execute(self.segment.data(), bell, flush) {
+            return Posted::Failed(error);
+        }
+        match self.segment.syncer().filter(|_| flushes) {
+            None => Posted::Done,
+            Some(syncer) => {
+                self.waiting.borrow_mut().push_back((token, syncer.ask()));
+                Posted::Pending
+            }
+        }
+    }
+
+    fn busy(&self) -> bool {
+        !self.waiting.borrow().is_empty()
+    }
+
+    fn poll(&self, completer: &Completer<'_>) -> bool {
+        let mut worked = false;
+        while let Some((token, done)) = self.next_synced() {
+            let node = self.segment.node();
+            completer.complete(token, done.map_err(|why| FabricError::FlushFailed { node, why }));
+            worked = true;
+        }
+        worked
     }
 
     fn call<'a>(&'a self, service: u16, request: &'a [u8]) -> Control<'a, Vec<u8>> {

@@ -21,6 +21,7 @@ mod process;
 mod registry;
 mod segment;
 mod server;
+mod syncer;
 
 pub use client::Client;
 pub use segment::Segment;

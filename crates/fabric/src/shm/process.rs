@@ -113,7 +113,7 @@ fn start_time(pid: Pid) -> std::io::Result<u64> {
         .ok_or_else(|| std::io::Error::other("a /proc/PID/stat without a start time"))
 }
 
-fn boot_id() -> std::io::Result<u64> {
+pub(super) fn boot_id() -> std::io::Result<u64> {
     Ok(hash(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim()))
 }
 

@@ -5,12 +5,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
 use super::layout::{DATA_AT_BYTES, GONE, LIVE, MAGIC, VERSION, header};
 use super::registry::Registry;
+use super::syncer::Syncer;
 use crate::memory::Mapping;
 use crate::sync::{AtomicU64, Ordering};
 use crate::{FabricError, NodeId, Persistence, Result};
@@ -23,14 +23,14 @@ pub struct Segment {
 
 #[derive(Debug)]
 struct Inner {
-    control: Mapping,
-    data: Mapping,
+    control: Arc<Mapping>,
+    data: Arc<Mapping>,
     node: NodeId,
     data_bytes: u64,
     persistence: Persistence,
     path: PathBuf,
-    /// A flush failed: what the disk holds is unknown from then on.
-    flush_failed: AtomicBool,
+    /// Where it is persistent.
+    syncer: Option<Syncer>,
     /// Keeps the file open: the path of a memfd leads through this descriptor.
     _file: OwnedFd,
 }
@@ -141,8 +141,8 @@ impl Segment {
         bytes: u64,
         persistence: Persistence,
     ) -> Result<Self> {
-        let segment = Self::map(file, path, node, bytes, persistence)?;
-        let header = segment.control();
+        let control = Mapping::shared(file.as_fd(), 0, DATA_AT_BYTES)?;
+        let header = control.words();
         header[header::VERSION].store(VERSION, Ordering::Relaxed);
         header[header::NODE].store(u64::from(node.0), Ordering::Relaxed);
         header[header::DATA_BYTES].store(bytes, Ordering::Relaxed);
@@ -150,11 +150,10 @@ impl Segment {
         // Last: who sees it sees all of the above.
         header[header::MAGIC].store(MAGIC, Ordering::Release);
         if persistence != Persistence::Volatile {
-            let Inner { control, path, _file: file, .. } = &*segment.inner;
-            sync_new(control, file, path)
+            sync_new(&control, &file, &path)
                 .map_err(|e| FabricError::setup(format!("syncing {}", path.display()), e))?;
         }
-        Ok(segment)
+        Self::map(file, path, node, bytes, persistence)
     }
 
     fn map(
@@ -164,8 +163,12 @@ impl Segment {
         data_bytes: u64,
         persistence: Persistence,
     ) -> Result<Self> {
-        let control = Mapping::shared(file.as_fd(), 0, DATA_AT_BYTES)?;
-        let data = Mapping::shared(file.as_fd(), DATA_AT_BYTES, data_bytes)?;
+        let control = Arc::new(Mapping::shared(file.as_fd(), 0, DATA_AT_BYTES)?);
+        let data = Arc::new(Mapping::shared(file.as_fd(), DATA_AT_BYTES, data_bytes)?);
+        let syncer = match persistence {
+            Persistence::Volatile => None,
+            _ => Some(Syncer::start(&file, &control, &data)?),
+        };
         Ok(Segment {
             inner: Arc::new(Inner {
                 control,
@@ -174,7 +177,7 @@ impl Segment {
                 data_bytes,
                 persistence,
                 path,
-                flush_failed: AtomicBool::new(false),
+                syncer,
                 _file: file,
             }),
         })
@@ -198,6 +201,11 @@ impl Segment {
     /// Ends the node for everyone: its queues break, in all processes.
     pub fn retire(&self) {
         self.control()[header::STATE].store(GONE, Ordering::SeqCst);
+    }
+
+    /// Whether it has what was flushed after a loss of power.
+    pub fn is_kept(&self) -> bool {
+        self.inner.persistence != Persistence::Volatile
     }
 
     pub(super) fn persistence(&self) -> Persistence {
@@ -233,20 +241,10 @@ impl Segment {
         Registry::new(self.control())
     }
 
-    /// Makes everything in the segment persistent, whoever wrote it. After a failure the kernel
-    /// takes the lost pages for clean, so no later flush can be believed either.
-    pub(super) fn flush(&self) -> Result<()> {
-        if self.inner.persistence == Persistence::Volatile {
-            return Ok(());
-        }
-        let failed = |why: String| FabricError::FlushFailed { node: self.inner.node, why };
-        if self.inner.flush_failed.load(Ordering::Relaxed) {
-            return Err(failed("an earlier flush failed".into()));
-        }
-        self.inner.data.sync().map_err(|e| {
-            self.inner.flush_failed.store(true, Ordering::Relaxed);
-            failed(e.to_string())
-        })
+    /// Who makes it persistent, where it is.
+    #[inline]
+    pub(super) fn syncer(&self) -> Option<&Syncer> {
+        self.inner.syncer.as_ref()
     }
 }
 
