@@ -39,6 +39,12 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// Nobody uses its memory any more.
+    pub(crate) fn forget(&mut self) {
+        (self.memory, self.persistent, self.unflushed) = Default::default();
+        self.dirty.clear();
+    }
+
     pub(crate) fn new(profile: &Profile, bytes: u64, random: Random) -> Self {
         let words = (bytes + profile.on_chip_bytes) as usize / 8;
         Node {

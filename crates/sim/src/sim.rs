@@ -284,6 +284,11 @@ impl Sim {
         counts.filter(|(_, n)| *n > 0).map(|(kind, n)| (kind.name(), n)).collect()
     }
 
+    /// The world ends: whatever tasks are left is dropped, with all that they have, such as this world.
+    pub fn end(&self) {
+        self.world.shut_down();
+    }
+
     /// Writes down what happens from now on.
     pub fn trace(&self) {
         self.world.state().trace.enable();

@@ -349,8 +349,10 @@ impl World {
             let woken = std::mem::take(&mut *self.woken.tasks.lock().expect("one thread only"));
             self.woken.mains.lock().expect("one thread only").clear();
             if woken.is_empty() {
-                return;
+                break;
             }
         }
+        // Tasks of the dead that wait for each other stay for ever, and this world with them; but not its memory.
+        self.state().nodes.iter_mut().for_each(Node::forget);
     }
 }

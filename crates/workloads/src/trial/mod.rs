@@ -194,7 +194,7 @@ pub fn run_on<W: Workload + Send + 'static>(
     };
     if let Err(failure) = tally {
         // Coordinators that were left behind keep the sink open.
-        drop(sim);
+        sim.end();
         return Err(failure);
     }
     let broken = |error: io::Error| Failure::Broken(error.to_string());
@@ -206,7 +206,9 @@ pub fn run_on<W: Workload + Send + 'static>(
     let digest = history
         .iter()
         .fold(sim.digest(), |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-    Ok(Outcome { tally, report, invariants, digest, struck: sim.struck(), history })
+    let struck = sim.struck();
+    sim.end();
+    Ok(Outcome { tally, report, invariants, digest, struck, history })
 }
 
 /// Runs a workload on simulated threads, which are made one by one, and checks its invariants.
