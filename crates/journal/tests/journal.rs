@@ -128,6 +128,45 @@ fn every_damaged_bit_is_found_and_named() {
     println!("{bits} bits of {} files", names.len());
 }
 
+/// The same with some bits of a store of 20 MB.
+#[test]
+fn damaged_bits_of_a_large_store_are_found_and_named() {
+    let (disk, words, mut random) = (Lossy::default(), memory(1 << 20), Random(9));
+    let options = Options { segment_bytes: 4 << 20, checkpoint_bytes: 8 << 20 };
+    let open_it = |disk: Lossy| {
+        open(Arc::new(disk), memory(1 << 20), &options, || 7, || {}).map(|opened| opened.1)
+    };
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let (mut journal, _) = open(shared, words.clone(), &options, || 7, || {}).unwrap();
+    for part in (0..1 << 20).step_by(512).chain((0..400).map(|part| part * 2048)) {
+        let values: Vec<u64> = (0..512).map(|_| 1 + random.below(1 << 40)).collect();
+        let places = words[part as usize..].iter();
+        places.zip(&values).for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
+        journal.append(part, &values);
+        journal.tick();
+        if part.is_multiple_of(1 << 14) {
+            journal.sync_and_wait().unwrap();
+        }
+    }
+    journal.sync_and_wait().unwrap();
+    drop(journal);
+    let names = disk.names().unwrap();
+    let bytes: u64 = names.iter().map(|name| disk.length(name)).sum();
+    assert!(bytes > 10 << 20 && open_it(disk.copy()).is_ok(), "{bytes} bytes");
+    for _ in 0..60 {
+        let name = &names[random.below(names.len() as u64) as usize];
+        let bit = random.below(8 * disk.length(name));
+        disk.flip(name, bit);
+        match open_it(disk.copy()) {
+            Err(JournalError::Damaged { file, .. } | JournalError::Foreign { file, .. }) => {
+                assert_eq!(file, *name, "bit {bit}");
+            }
+            other => panic!("{name}, bit {bit}: {other:?}"),
+        }
+        disk.flip(name, bit);
+    }
+}
+
 #[test]
 fn what_is_missing_is_missed() {
     let (disk, _) = grown();
