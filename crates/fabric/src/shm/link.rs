@@ -35,17 +35,39 @@ pub(super) struct ShmLink {
     worker: Worker,
     segment: Segment,
     attached: Arc<Attached>,
+    /// It is in a file.
+    is_kept: bool,
     /// Doorbells that wait for a sync, by the number under which it was asked for.
     waiting: RefCell<VecDeque<(Token, u64)>>,
 }
 
 impl ShmLink {
     pub(super) fn new(worker: Worker, segment: Segment, attached: Arc<Attached>) -> Self {
-        ShmLink { worker, segment, attached, waiting: RefCell::default() }
+        let is_kept = segment.is_kept();
+        ShmLink { worker, segment, attached, is_kept, waiting: RefCell::default() }
     }
 
     fn timed_out(&self, after: Duration) -> FabricError {
         FabricError::TimedOut { node: self.segment.node(), after }
+    }
+
+    /// Executes a doorbell where a FLUSH takes time.
+    fn post_kept(&self, bell: Bell<'_>) -> Posted {
+        let (token, mut flushes) = (bell.token(), false);
+        let flush = || {
+            flushes = true;
+            Ok::<(), Box<FabricError>>(())
+        };
+        if let Err(error) = execute(self.segment.data(), bell, flush) {
+            return Posted::Failed(error);
+        }
+        match self.segment.syncer().filter(|_| flushes) {
+            None => Posted::Done,
+            Some(syncer) => {
+                self.waiting.borrow_mut().push_back((token, syncer.ask()));
+                Posted::Pending
+            }
+        }
     }
 
     /// The next doorbell whose sync is over, and how that went.
@@ -200,25 +222,15 @@ unsafe impl Link for ShmLink {
         if !self.segment.is_live() {
             return Posted::Failed(Box::new(FabricError::NodeGone(self.segment.node())));
         }
-        let (token, mut flushes) = (bell.token(), false);
-        let flush = || {
-            flushes = true;
-            Ok::<(), Box<FabricError>>(())
-        };
-        if let Err(error) = execute(self.segment.data(), bell, flush) {
-            return Posted::Failed(error);
-        }
-        match self.segment.syncer().filter(|_| flushes) {
-            None => Posted::Done,
-            Some(syncer) => {
-                self.waiting.borrow_mut().push_back((token, syncer.ask()));
-                Posted::Pending
-            }
+        match self.is_kept {
+            true => self.post_kept(bell),
+            false => execute(self.segment.data(), bell, || Ok(())).into(),
         }
     }
 
+    #[inline]
     fn busy(&self) -> bool {
-        !self.waiting.borrow().is_empty()
+        self.is_kept && !self.waiting.borrow().is_empty()
     }
 
     fn poll(&self, completer: &Completer<'_>) -> bool {
