@@ -18,13 +18,14 @@ pub struct Lmdb {
 }
 
 impl Lmdb {
-    pub fn open(dir: &Path, sync: bool) -> Result<Self> {
+    /// With `map`, pages are written in a mapping of the file.
+    pub fn open(dir: &Path, sync: bool, map: bool) -> Result<Self> {
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(4 << 30).max_readers(256);
-        if !sync {
-            // SAFETY: a crash may damage the file, which is removed afterwards.
-            unsafe { options.flags(EnvFlags::NO_SYNC) };
-        }
+        let sync = if sync { EnvFlags::empty() } else { EnvFlags::NO_SYNC };
+        let map = if map { EnvFlags::WRITE_MAP } else { EnvFlags::empty() };
+        // SAFETY: a crash may damage the file, which is removed afterwards.
+        unsafe { options.flags(sync | map) };
         // SAFETY: nobody else has the directory.
         let env = unsafe { options.open(dir)? };
         let mut txn = env.write_txn()?;

@@ -49,6 +49,7 @@ struct Args {
 #[derive(Clone, Copy, ValueEnum)]
 enum Store {
     Lmdb,
+    LmdbWritemap,
     Redb,
     Rocksdb,
     Sqlite,
@@ -75,7 +76,8 @@ impl Visit for Run<'_> {
     fn visit<W: Workload + Send + 'static>(self, workload: W) -> Result<f64> {
         let (dir, sync): (&Path, bool) = (&self.0.dir, self.0.sync);
         match self.0.store {
-            Store::Lmdb => self.on(lmdb::Lmdb::open(dir, sync)?, workload),
+            Store::Lmdb => self.on(lmdb::Lmdb::open(dir, sync, false)?, workload),
+            Store::LmdbWritemap => self.on(lmdb::Lmdb::open(dir, sync, true)?, workload),
             Store::Redb => self.on(redb_store::Redb::open(dir, sync)?, workload),
             Store::Rocksdb => self.on(rocksdb::RocksDb::open(dir, sync)?, workload),
             Store::Sqlite => self.on(sqlite::Sqlite::open(dir, sync)?, workload),

@@ -59,20 +59,25 @@ pub(crate) struct RestoreArgs {
     json: bool,
 }
 
-/// How far it is, for the line on the terminal, and whether it is to end.
-struct Watch {
-    stop: Arc<AtomicBool>,
+/// Set by Ctrl-C, for all parts of the work.
+fn stop_on_signals() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
+    }
+    Ok(stop)
+}
+
+/// How far one part of it is, for the line on the terminal, and whether it is to end. One at a time.
+struct Watch<'s> {
+    stop: &'s AtomicBool,
     rows: Arc<AtomicU64>,
     bytes: Arc<AtomicU64>,
     _progress: Progress,
 }
 
-impl Watch {
-    fn new(what: &'static str, all: Option<u64>) -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
-        }
+impl<'s> Watch<'s> {
+    fn new(stop: &'s AtomicBool, what: &'static str, all: Option<u64>) -> Self {
         let (rows, bytes): (Arc<AtomicU64>, Arc<AtomicU64>) = Default::default();
         let (seen, count, start) = (Arc::clone(&bytes), Arc::clone(&rows), Instant::now());
         let progress = Progress::show(move || {
@@ -82,7 +87,7 @@ impl Watch {
             let share = share.map(|share| format!(", {share:.0} %")).unwrap_or_default();
             format!("{what}: {rows} rows, {mib:.1} MiB, {rate:.1} MiB/s{share}")
         });
-        Ok(Watch { stop, rows, bytes, _progress: progress })
+        Watch { stop, rows, bytes, _progress: progress }
     }
 
     fn go_on(&self, known: &Backup) -> bool {
@@ -100,15 +105,15 @@ pub(crate) fn run(args: &BackupArgs) -> Result<ExitCode> {
     }
     let db = args.data.open()?;
     let connection = db.connection();
-    let watch = Watch::new("backup", None)?;
+    let stop = stop_on_signals()?;
     let backup = |output: &mut dyn Write| {
+        let watch = Watch::new(&stop, "backup", None);
         connection.block_on(connection.back_up(output, |known| watch.go_on(known)))
     };
     let known = match to_stdout {
         true => backup(&mut BufWriter::new(std::io::stdout().lock()))?,
-        false => to_directory(&args.to, backup)?,
+        false => to_directory(&args.to, backup, &stop)?,
     };
-    drop(watch);
     let line = describe(&known, args.json);
     match to_stdout {
         true => eprintln!("{line}"),
@@ -135,11 +140,12 @@ fn check_place(dir: &Path) -> Result<()> {
 fn to_directory(
     dir: &Path,
     backup: impl FnOnce(&mut dyn Write) -> farside::Result<Backup>,
+    stop: &AtomicBool,
 ) -> Result<Backup> {
     let is_new = !dir.exists();
     std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
     let unfinished = dir.join(UNFINISHED);
-    let done = write_and_check(&unfinished, backup);
+    let done = write_and_check(&unfinished, backup, stop);
     if done.is_err() {
         let _ = std::fs::remove_file(&unfinished);
         if is_new {
@@ -155,12 +161,13 @@ fn to_directory(
 fn write_and_check(
     path: &Path,
     backup: impl FnOnce(&mut dyn Write) -> farside::Result<Backup>,
+    stop: &AtomicBool,
 ) -> Result<Backup> {
     let name = || path.display().to_string();
     let mut output = BufWriter::with_capacity(1 << 20, File::create(path).with_context(name)?);
     let written = backup(&mut output)?;
     output.into_inner().map_err(|error| error.into_error())?.sync_all().with_context(name)?;
-    let watch = Watch::new("reading it again", Some(written.bytes))?;
+    let watch = Watch::new(stop, "reading it again", Some(written.bytes));
     let found = check_backup(open(path)?, |known| watch.go_on(known)).with_context(name)?;
     ensure!(found == written, "{}: what was read again is not what was written", name());
     Ok(written)
@@ -185,8 +192,9 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<ExitCode> {
         })
     };
     let length = path.as_ref().and_then(|path| Some(path.metadata().ok()?.len()));
+    let stop = stop_on_signals()?;
     let check = || {
-        let watch = Watch::new("checking", length)?;
+        let watch = Watch::new(&stop, "checking", length);
         check_backup(input()?, |known| watch.go_on(known)).with_context(|| name.clone())
     };
     let known = if args.check {
@@ -199,7 +207,7 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<ExitCode> {
         }
         let db = open_database(url, &args.credentials)?;
         let connection = db.connection();
-        let watch = Watch::new("restore", length)?;
+        let watch = Watch::new(&stop, "restore", length);
         let restored = connection.restore(input()?, |known| watch.go_on(known));
         connection.block_on(restored).with_context(|| name.clone())?
     };

@@ -71,33 +71,25 @@ impl Cluster {
 
     /// Some lose their power, at the same time.
     fn lose_power(&mut self, which: impl Fn(usize) -> bool) {
-        let chosen = self.nodes.extract_if(.., {
-            let mut number = 0;
-            move |_| {
-                number += 1;
-                which(number - 1)
-            }
-        });
-        let chosen: Vec<_> = chosen.collect();
-        chosen.iter().for_each(|(_, off)| off.store(true, Ordering::SeqCst));
-        for (node, _) in chosen {
-            let off = Arc::default();
-            let node = node.again(&mut self.random, &off);
-            self.nodes.push((node, off));
+        let chosen = self.nodes.iter().enumerate().filter(|(number, _)| which(*number));
+        chosen.for_each(|(_, (_, off))| off.store(true, Ordering::SeqCst));
+        for (number, (node, off)) in std::mem::take(&mut self.nodes).into_iter().enumerate() {
+            let again = if which(number) {
+                let off = Arc::default();
+                (node.again(&mut self.random, &off), off)
+            } else {
+                (node, off)
+            };
+            self.nodes.push(again);
         }
     }
 }
 
 /// What a writer does: two rows of it count up together, and each step leaves a row behind.
 fn keys(writer: usize, number: u64) -> [Vec<u8>; 3] {
+    let row = |row: usize| (row as u64).to_be_bytes().to_vec();
     let step = [writer as u64, number].map(u64::to_be_bytes).concat();
-    [writer, writer + 100]
-        .map(|row| (row as u64).to_be_bytes().to_vec())
-        .into_iter()
-        .chain([step])
-        .collect::<Vec<_>>()
-        .try_into()
-        .unwrap()
+    [row(writer), row(writer + 100), step]
 }
 
 fn number_of(row: &[u8]) -> u64 {

@@ -41,6 +41,14 @@ struct Write {
     end: usize,
 }
 
+/// What of it is posted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    All,
+    Records,
+    Bodies,
+}
+
 /// All that a transaction writes.
 #[derive(Default)]
 struct Writes {
@@ -329,21 +337,22 @@ impl Txn {
         let durable = self.agent.session.limits.durable && queues.keep_anything();
         let first = durable && queues.keep_in_any_order();
         if first && !self.agent.has(Trap::BodyBeforeRecords) {
-            self.post_some(all, config, queues, (true, false), durable).await?;
-            return self.post_some(all, config, queues, (false, true), durable).await;
+            self.post_part(all, config, queues, Part::Records, durable).await?;
+            return self.post_part(all, config, queues, Part::Bodies, durable).await;
         }
-        self.post_some(all, config, queues, (true, true), durable).await
+        self.post_part(all, config, queues, Part::All, durable).await
     }
 
-    async fn post_some(
+    async fn post_part(
         &self,
         all: &Writes,
         config: &Config,
         queues: &Queues,
-        (records, bodies): (bool, bool),
+        part: Part,
         durable: bool,
     ) -> Result<(), TxnError> {
         let agent = &self.agent;
+        let (records, bodies) = (part != Part::Bodies, part != Part::Records);
         let mut round = agent.worker.round().counted(&agent.tally, INSTALL);
         let mut nodes = SmallVec::<[u16; 8]>::new();
         for write in &all.writes {
@@ -361,7 +370,7 @@ impl Txn {
                 if records {
                     bell.write(record_at, record);
                 }
-                if records && !bodies {
+                if part == Part::Records {
                     // It may have been taken by another connection: what was read is flushed, too.
                     bell.read(at + LOCK, 8);
                 }

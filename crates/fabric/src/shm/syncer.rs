@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -24,6 +24,10 @@ const MARGIN: u64 = 3_600_000_000_000;
 
 /// How often it looks at the time, if nobody flushes.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// How long others may take to agree on the time, and how often it is looked whether they have.
+const AGREEMENT: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A thread that syncs.
 #[derive(Debug)]
@@ -154,7 +158,17 @@ impl Shared {
 /// first one finds it out.
 fn agree(file: impl AsFd, control: &Mapping) -> Result<u64> {
     let failed = |error: std::io::Error| FabricError::setup("agreeing on the time", error);
-    flock(&file, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+    let begun = Instant::now();
+    while let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        if error != rustix::io::Errno::WOULDBLOCK {
+            return Err(failed(error.into()));
+        }
+        if begun.elapsed() > AGREEMENT {
+            let why = "another process has locked the file for too long; end it (lslocks shows it)";
+            return Err(FabricError::setup("agreeing on the time", why));
+        }
+        std::thread::park_timeout(PAUSE);
+    }
     let boot = boot_id().map_err(failed)?;
     let word = |at: usize| &control.words()[at];
     if word(header::BOOT).load(Ordering::Acquire) != boot {

@@ -55,13 +55,13 @@ impl Kept {
         let memory: Arc<dyn Memory> = Arc::<Mapping>::clone(memory);
         let (journal, report) = open(Arc::clone(disk), memory, &Options::default(), clock, tell)
             .map_err(|error| FabricError::setup(format!("the data in {}", disk.place()), error))?;
-        let behind = match report.time {
+        let behind: u64 = match report.time {
             0 => 0,
             time => (time + MARGIN_NS).saturating_sub(Time::of_host().0),
         };
         ahead.store(behind, Ordering::Relaxed);
-        let ahead = behind;
-        Ok(Kept { journal, report, wake, ahead, wants_sync: false, words: Vec::new(), told: false })
+        let (words, wants_sync, told) = (Vec::new(), false, false);
+        Ok(Kept { journal, report, wake, ahead: behind, wants_sync, words, told })
     }
 
     /// How far the clock of this node is ahead of its host's: no time is given out twice.
