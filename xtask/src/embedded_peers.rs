@@ -24,6 +24,7 @@ pub(crate) fn run() -> Result<()> {
         ("lmdb", 2, "LMDB, NO_SYNC"),
         ("lmdb-writemap", 2, MAPPED),
         ("rocksdb", 2, "RocksDB, OptimisticTransactionDB, no log"),
+        ("fjall", 2, "fjall, OptimisticTxDatabase, no sync"),
         ("redb", 2, "redb, Durability::None"),
         ("sqlite", 2, "SQLite, WAL, synchronous OFF"),
     ];

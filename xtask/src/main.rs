@@ -5,6 +5,7 @@ mod determinism;
 mod embedded_peers;
 mod initramfs;
 mod peers;
+mod power;
 mod rdma;
 mod sanitize;
 mod setup;
@@ -13,6 +14,7 @@ mod tcp_peers;
 mod test;
 mod txn_cost;
 mod ucx;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -36,11 +38,16 @@ const CHORES: &[Chore] = &[
         sanitize::run,
     ),
     ("rdma-test", "run the RDMA tests on soft-RoCE in a virtual machine (needs QEMU)", rdma::run),
+    (
+        "power-test",
+        "kill a virtual machine that has a database in a file, again and again",
+        power::run,
+    ),
     ("compare-ucx", "measure READ and CAS over shm beside UCX's (needs ucx-utils)", ucx::run),
     ("compare-tcp", "measure verbs over tcp beside UCX's and a bare ping-pong", tcp_peers::run),
     (
         "compare-embedded",
-        "measure SmallBank beside LMDB, RocksDB, redb and SQLite (needs librocksdb-dev)",
+        "measure SmallBank beside LMDB, RocksDB, fjall, redb and SQLite (needs librocksdb-dev)",
         embedded_peers::run,
     ),
     ("compare-durable", "the same with commits that survive the power", embedded_peers::durable),

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::setup::ensure_program;
 use crate::shell::{cargo, step};
-use crate::{cost, determinism, rdma};
+use crate::{cost, determinism, power, rdma};
 
 pub(crate) fn run() -> Result<()> {
     step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
@@ -18,6 +18,7 @@ pub(crate) fn run() -> Result<()> {
     ensure_program("etcd", "etcd-server");
     step("tests", &mut cargo(&["test", "--workspace", "--locked"]))?;
     rdma::run()?;
+    power::run()?;
     loom()?;
     determinism::run()?;
     if ensure_program("valgrind", "valgrind") {

@@ -2,9 +2,11 @@
 //!
 //! Nobody syncs, unless `--sync` says that a commit that was reported must survive the power.
 
+mod fjall;
 mod lmdb;
 mod peer;
 mod redb_store;
+mod redis;
 mod rocksdb;
 mod rocksdb_ffi;
 mod sqlite;
@@ -36,6 +38,9 @@ struct Args {
     /// How long
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
+    /// Requests that a thread has under way at a time (redis)
+    #[arg(long, default_value_t = 1)]
+    coordinators: usize,
     /// How many accounts SmallBank has
     #[arg(long)]
     accounts: Option<u64>,
@@ -48,9 +53,12 @@ struct Args {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Store {
+    Fjall,
     Lmdb,
     LmdbWritemap,
     Redb,
+    /// SmallBank alone
+    Redis,
     Rocksdb,
     Sqlite,
 }
@@ -62,10 +70,23 @@ fn main() -> Result<()> {
     ensure!(!args.dir.exists(), "{}: expected a directory that is not there", args.dir.display());
     std::fs::create_dir_all(&args.dir)?;
     let shape = Shape { accounts: args.accounts, threads: args.threads as u64, ..Shape::default() };
-    let rate = kind.visit(&shape, Run(&args)).map_err(|why| anyhow!(why));
+    let rate = match args.store {
+        Store::Redis => run_redis(&args),
+        _ => kind.visit(&shape, Run(&args)).map_err(|why| anyhow!(why)).flatten(),
+    };
     std::fs::remove_dir_all(&args.dir)?;
-    println!("{:.0}", rate??);
+    println!("{:.0}", rate?);
     Ok(())
+}
+
+fn run_redis(args: &Args) -> Result<f64> {
+    ensure!(
+        args.workload == "smallbank" && !args.sync,
+        "redis: expected smallbank, without --sync"
+    );
+    let (accounts, span) =
+        (args.accounts.unwrap_or(200_000), Duration::from_secs_f64(args.seconds));
+    redis::smallbank(&args.dir, accounts, args.threads, args.coordinators.max(1), span)
 }
 
 struct Run<'a>(&'a Args);
@@ -76,6 +97,8 @@ impl Visit for Run<'_> {
     fn visit<W: Workload + Send + 'static>(self, workload: W) -> Result<f64> {
         let (dir, sync): (&Path, bool) = (&self.0.dir, self.0.sync);
         match self.0.store {
+            Store::Fjall => self.on(fjall::Fjall::open(dir, sync)?, workload),
+            Store::Redis => Err(anyhow!("redis has a program of its own")),
             Store::Lmdb => self.on(lmdb::Lmdb::open(dir, sync, false)?, workload),
             Store::LmdbWritemap => self.on(lmdb::Lmdb::open(dir, sync, true)?, workload),
             Store::Redb => self.on(redb_store::Redb::open(dir, sync)?, workload),

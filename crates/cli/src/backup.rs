@@ -16,6 +16,7 @@ use crate::credentials::Credentials;
 use crate::data::{DataArgs, open_database};
 use crate::output::say;
 use crate::progress::Progress;
+use crate::signals::stop_on_signals;
 
 /// The file of a backup, in its directory.
 const FILE: &str = "backup";
@@ -57,15 +58,6 @@ pub(crate) struct RestoreArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-}
-
-/// Set by Ctrl-C, for all parts of the work.
-fn stop_on_signals() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
-    }
-    Ok(stop)
 }
 
 /// How far one part of it is, for the line on the terminal, and whether it is to end. One at a time.

@@ -33,6 +33,8 @@ pub(crate) struct CheckArgs {
 enum LevelArg {
     /// Strictly serializable, and opaque: reads of aborted attempts count, too
     Strict,
+    /// Strictly serializable: what aborted attempts read does not count
+    StrictCommitted,
     /// Some order explains all that committed, whatever the clock says
     Serializable,
     /// Each reads from one snapshot, and no two that overlap write the same
@@ -45,6 +47,7 @@ impl LevelArg {
     fn level(self) -> Level {
         match self {
             LevelArg::Strict => Level::Strict,
+            LevelArg::StrictCommitted => Level::StrictCommitted,
             LevelArg::Serializable => Level::Serializable,
             LevelArg::Snapshot => Level::Snapshot,
             LevelArg::SessionGuarantees => Level::SessionGuarantees,

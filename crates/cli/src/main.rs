@@ -10,13 +10,17 @@ mod doctor;
 mod drain;
 mod durability;
 mod fabric_arg;
+mod lab;
 mod level;
 mod node;
 mod node_process;
 mod output;
 mod progress;
+mod protocol;
 mod rdma_args;
+mod scrub;
 mod shape;
+mod signals;
 mod sim;
 mod status;
 
@@ -53,10 +57,14 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Make the tables of a backup again, or check one
     Restore(backup::RestoreArgs),
+    /// Read everything on all replicas, and say what is damaged or not the same everywhere
+    Scrub(scrub::ScrubArgs),
     /// Judge a history: is it strictly serializable and opaque, or at least something weaker?
     Check(check::CheckArgs),
     /// Be a memory node, until Ctrl-C or SIGTERM
     Node(Box<node::NodeArgs>),
+    /// Draw figures of the papers again, in the simulator, with what they claim beside what is measured
+    Lab(lab::LabArgs),
     /// Run simulated clusters under faults, seed by seed, and check what happened
     Sim(Box<sim::SimArgs>),
     /// Let a memory node leave its pool: what it has is copied elsewhere first, under load
@@ -79,6 +87,7 @@ fn main() -> ExitCode {
         Command::BenchClient(args) => bench::run_client(&args),
         Command::Backup(args) => backup::run(&args),
         Command::Restore(args) => backup::restore(&args),
+        Command::Scrub(args) => scrub::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoClient(args) => demo::run_client(&args),
@@ -88,6 +97,7 @@ fn main() -> ExitCode {
         Command::Tables(args) => data::tables(&args),
         Command::Drain(args) => drain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Lab(args) => lab::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Node(args) => node::run(&args),

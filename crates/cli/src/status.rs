@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use farside_fabric::{ClientId, Worker};
-use farside_pool::{Condition, Connect, Inspection, NetConnect, Roles, inspect, store};
+use farside_pool::{Condition, Connect, Inspection, Links, NetConnect, Roles, inspect, store};
+use farside_txn::Scrubbed;
 
 use crate::credentials::Credentials;
 use crate::node::STORE_TIMEOUT;
@@ -45,10 +46,13 @@ pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
     let Some(found) = worker.block_on(inspect(&worker, &*store, &connect))? else {
         bail!("{}: there is no pool; start a node with --config-store to found one", args.connect);
     };
+    let links = Links::careless(&worker, &connect);
+    let scrubbed = worker.block_on(Scrubbed::look(&worker, &links, &found.config));
     if args.json {
-        say!("{}", json(&found));
+        say!("{}", json(&found, scrubbed));
     } else {
         print(&found);
+        print_scrubbed(scrubbed);
     }
     Ok(ExitCode::from(u8::from(!is_well(&found))))
 }
@@ -59,7 +63,7 @@ fn is_well(found: &Inspection) -> bool {
     found.managed && alive && whole && found.counting == found.config.epoch
 }
 
-fn json(found: &Inspection) -> serde_json::Value {
+fn json(found: &Inspection, scrubbed: Option<Scrubbed>) -> serde_json::Value {
     let config = &found.config;
     let members: Vec<_> = config
         .nodes
@@ -97,7 +101,31 @@ fn json(found: &Inspection) -> serde_json::Value {
         },
         "members": members, "regions": config.regions, "leases": leases,
         "repairs": config.fenced.len(), "petitions": found.petitions, "space": found.space,
+        "scrub": scrubbed.map(|scrubbed| serde_json::json!({
+            "passes": scrubbed.passes, "objects": scrubbed.objects, "flawed": scrubbed.flawed,
+            "first": first_flaw(&scrubbed),
+        })),
     })
+}
+
+/// Where the first flaw is that the last scrub found.
+fn first_flaw(scrubbed: &Scrubbed) -> Option<String> {
+    let (addr, node) = scrubbed.first?;
+    Some(format!("{:#x} of region {} on node {node}", addr.offset(), addr.region().0))
+}
+
+fn print_scrubbed(scrubbed: Option<Scrubbed>) {
+    match scrubbed {
+        None => say!("scrub: unknown, the node that knows does not answer"),
+        Some(Scrubbed { passes: 0, .. }) => say!("scrub: not yet; `farside scrub` does it now"),
+        Some(known) => {
+            let flaws = match first_flaw(&known) {
+                None => "no flaws".into(),
+                Some(first) => format!("{} FLAWS, the first at {first}", known.flawed),
+            };
+            say!("scrub: {} passes; {} objects, {flaws}", known.passes, known.objects);
+        }
+    }
 }
 
 fn micros(ns: u64) -> f64 {

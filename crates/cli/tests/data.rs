@@ -142,3 +142,24 @@ fn a_backup_goes_to_a_directory_or_a_stream_and_back() {
     assert!(!scratch.join("empty").exists());
     std::fs::remove_dir_all(&scratch).unwrap();
 }
+
+#[test]
+fn a_byte_that_was_changed_in_a_file_is_found_by_a_scrub() {
+    let path = std::env::temp_dir().join(format!("farside-scrub-{}", std::process::id()));
+    let url = format!("file:{}?memory=16MiB", path.display());
+    assert!(
+        farside(&["put", "t", "key", "a value to be found", "--connect", &url]).status.success()
+    );
+    let sound = json(&farside(&["scrub", "--connect", &url, "--json"]));
+    assert!(sound["ok"] == true && sound["objects"].as_u64() >= Some(3), "{sound}");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let value = b"a value to be found";
+    let at = bytes.windows(value.len()).position(|some| some == value).unwrap();
+    bytes[at] ^= 4;
+    std::fs::write(&path, bytes).unwrap();
+    let found = farside(&["scrub", "--connect", &url]);
+    let said = String::from_utf8_lossy(&found.stdout).into_owned();
+    assert_eq!(found.status.code(), Some(1), "{said}");
+    assert!(said.contains("is damaged: its checksum") && said.contains("1 FLAWS"), "{said}");
+    std::fs::remove_file(&path).unwrap();
+}

@@ -146,6 +146,7 @@ impl Connection {
     /// # Ok::<(), farside::Error>(())
     /// ```
     pub async fn snapshot(&self) -> Result<Snapshot> {
+        self.check_snapshots()?;
         let mut tx = self.inner.client.begin().await?;
         tx.take_snapshot().await?;
         Ok(Snapshot::new(tx))
@@ -166,9 +167,17 @@ impl Connection {
     /// # Ok::<(), farside::Error>(())
     /// ```
     pub async fn snapshot_at(&self, moment: Moment) -> Result<Snapshot> {
+        self.check_snapshots()?;
         let mut tx = self.inner.client.begin().await?;
         tx.take_snapshot_of(moment.into()).await?;
         Ok(Snapshot::new(tx))
+    }
+
+    /// Protocols without opacity read what is newest, and look again when they commit; a snapshot never commits.
+    fn check_snapshots(&self) -> Result<()> {
+        let protocol = self.inner.client.agent().protocol();
+        let why = || format!("the protocol {} has no snapshots; expected farside", protocol.name);
+        if protocol.opacity { Ok(()) } else { Err(Error::Invalid(why())) }
     }
 
     /// The value of a key now, if it is there. Nobody is in its way, and it is in nobody's.

@@ -15,7 +15,7 @@ use farside_index::Client;
 use farside_txn::Agent;
 
 use crate::connection::{Inner as ConnectionInner, RetryLimits};
-use crate::opening::{Opened, open};
+use crate::opening::{Opened, fresh_id, open};
 use crate::url::{Place, Url};
 use crate::{Blocking, Connection, Error, Result, outcome, pool};
 
@@ -87,6 +87,9 @@ impl Database {
     /// what happens when that is not enough (`old-versions=`): writers wait (`block`), or are aborted (`abort`); or
     /// snapshots become too old (`truncate`), or do so as soon as something is written (`none`).
     ///
+    /// For comparison, transactions can be made as the papers do (`protocol=ford`, `farm`, `drtm-h`; `mem:` also `ford-lv`), and
+    /// without single techniques (`protocol=ford-without-backup-reads`): all who use the database have to say the same.
+    ///
     /// ```
     /// let db = farside::Database::open("mem:?copies=3&memory=64MiB")?;
     /// # Ok::<(), farside::Error>(())
@@ -107,11 +110,13 @@ impl Database {
     pub fn open_with(url: &str, options: &Options) -> Result<Self> {
         let parsed = Url::parse(url)?;
         let (answer, opened) = channel();
+        // Other processes wait for other times.
+        let seed = fresh_id()?.0;
         let stop = Arc::new(AtomicBool::new(false));
         let (network, stopped) = (options.network.clone(), Arc::clone(&stop));
         let keeper = std::thread::Builder::new()
             .name("farside-keeper".into())
-            .spawn(move || keep(&parsed, &network, &answer, &stopped))
+            .spawn(move || keep(seed, &parsed, &network, &answer, &stopped))
             .map_err(|error| Error::Open { url: url.into(), why: error.to_string() })?;
         let opened = opened.recv();
         let opened = opened.unwrap_or_else(|_| Err(Error::Invalid("the keeper has ended".into())));
@@ -181,8 +186,14 @@ impl Database {
 }
 
 /// Keeps a database open: tells others what is read here, and looks after what this process has.
-fn keep(url: &Url, network: &tcp::Options, answer: &Sender<Result<Opened>>, stop: &AtomicBool) {
-    let worker = Worker::patient(1);
+fn keep(
+    seed: u64,
+    url: &Url,
+    network: &tcp::Options,
+    answer: &Sender<Result<Opened>>,
+    stop: &AtomicBool,
+) {
+    let worker = Worker::patient(seed);
     worker.block_on(async {
         let opened = match url.place {
             Place::Pool(_) => pool::open(&worker, url, network).await,
@@ -208,6 +219,7 @@ fn keep(url: &Url, network: &tcp::Options, answer: &Sender<Result<Opened>>, stop
             return;
         }
         let client = Client::new(Rc::clone(&agent));
+        let scrubbing = client.scrub_now_and_then();
         let mut forgotten = worker.now();
         while !stop.load(Ordering::Acquire) {
             worker.sleep(LOOK).await;
@@ -217,6 +229,8 @@ fn keep(url: &Url, network: &tcp::Options, answer: &Sender<Result<Opened>>, stop
                 let _ = outcome::forget(&client, outcome::wall_clock()).await;
             }
         }
+        // It has a part in the session as long as it is there.
+        scrubbing.cancel().await;
         drop(client);
         agent.quiesce().await;
         drop(agent);

@@ -31,6 +31,7 @@
 //! | [`TransactionId`] | asks later whether a transaction has committed |
 //! | [`Typed`], [`Grouped`] | tables of other things than bytes; with columns in groups |
 //! | [`Backup`] | a snapshot of a whole database as a stream of bytes, and back |
+//! | [`Scrub`] | what is damaged, found before anybody needs it |
 //! | [`ford`] | the interface of the FORD paper |
 
 mod backup;
@@ -44,6 +45,7 @@ mod grouped;
 mod opening;
 mod outcome;
 mod pool;
+mod scrub;
 mod snapshot;
 mod transaction;
 mod typed;
@@ -55,7 +57,7 @@ pub use connection::{Connection, RetryLimits};
 pub use database::{Database, Options};
 pub use error::{Error, Result};
 pub use farside_index::{MAX_KEY_BYTES, MAX_VALUE_BYTES, Table, TableOptions};
-pub use farside_txn::Level;
+pub use farside_txn::{Flaw, Level, Scrub, Scrubbed, Wrong};
 pub use grouped::{Group, Grouped, Groups};
 pub use outcome::{OUTCOMES_KEPT, Outcome, TransactionId};
 pub use snapshot::{Moment, Snapshot};

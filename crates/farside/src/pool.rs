@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use farside_fabric::{Worker, tcp};
-use farside_pool::{ConfigStore, Links, Means, Member, Petition, StoreError, View, store};
+use farside_pool::{Config, ConfigStore, Links, Means, Member, Petition, StoreError, View, store};
 use farside_txn::{Identity, Session};
 
 use crate::fabric::Fabric;
@@ -48,13 +48,30 @@ pub(crate) async fn open(worker: &Worker, url: &Url, network: &tcp::Options) -> 
             "durability=flush: members of a pool keep nothing yet; {KEEPERS}"
         )));
     }
+    loop {
+        match enter(worker, url, network, &store, &config).await {
+            // It was put out before it could do anything: as good as never in.
+            Err(Error::Fenced) if worker.now() - start < PATIENCE => {}
+            entered => return entered,
+        }
+    }
+}
+
+/// Becomes a session, with an id of its own.
+async fn enter(
+    worker: &Worker,
+    url: &Url,
+    network: &tcp::Options,
+    store: &Rc<dyn ConfigStore>,
+    config: &Config,
+) -> Result<Opened> {
     let client = fresh_id()?;
     let timeout = 4 * Duration::from_nanos(config.lease_ns);
     let fabric = Fabric::Net { client, options: network.clone(), timeout };
     let means = Means {
         worker: worker.clone(),
         client,
-        store: Rc::clone(&store),
+        store: Rc::clone(store),
         connect: fabric.connect(),
         hasty: false,
     };
@@ -62,8 +79,8 @@ pub(crate) async fn open(worker: &Worker, url: &Url, network: &tcp::Options) -> 
     let member = joined?;
     let view = member.view();
     worker.spawn(async move { member.run().await }).detach();
-    wait(worker, || view.may_act(worker.now()), "the pool's manager").await?;
-    need_regions(worker, url, &*store, &view).await?;
+    wait(worker, &view, || view.may_act(worker.now()), "the pool's manager").await?;
+    need_regions(worker, url, &**store, &view).await?;
     wait_for_clock(worker, &view).await?;
     let connect = fabric.connect();
     let links = Links::new(worker, &connect);
@@ -75,20 +92,22 @@ pub(crate) async fn open(worker: &Worker, url: &Url, network: &tcp::Options) -> 
 /// Waits until the time of the pool is known here. Before that nothing is taken that others would miss a sign of life for.
 pub(crate) async fn wait_for_clock(worker: &Worker, view: &View) -> Result<()> {
     let time = view.time();
-    let is_decided = || time.bounds(worker).is_some() || time.is_faulty() || view.is_put_out();
-    wait(worker, is_decided, "the pool's clock").await?;
-    match time.bounds(worker) {
-        None if time.is_faulty() => Err(Error::Invalid(
+    let is_decided = || time.bounds(worker).is_some() || time.is_faulty();
+    wait(worker, view, is_decided, "the pool's clock").await?;
+    match time.is_faulty() {
+        true => Err(Error::Invalid(
             "the clock of this machine runs differently from those of the pool: mend its time source".into(),
         )),
-        None if view.is_put_out() => Err(Error::Fenced),
-        _ => Ok(()),
+        false => Ok(()),
     }
 }
 
-async fn wait(worker: &Worker, ready: impl Fn() -> bool, what: &str) -> Result<()> {
+async fn wait(worker: &Worker, view: &View, ready: impl Fn() -> bool, what: &str) -> Result<()> {
     let start = worker.now();
     while !ready() {
+        if view.is_put_out() {
+            return Err(Error::Fenced);
+        }
         if worker.now() - start > PATIENCE {
             return Err(Error::TimedOut(what.into()));
         }
@@ -120,7 +139,7 @@ async fn need_regions(
         let asked = store.petition(&petition.key(), &petition.encode()).await;
         asked.map_err(|error| Error::NodeLost(error.to_string()))?;
         let made = || view.config().regions.len() > usize::from(number);
-        wait(worker, made, "the regions of the pool").await?;
+        wait(worker, view, made, "the regions of the pool").await?;
     }
-    wait(worker, || view.may_act(worker.now()), "the pool's manager").await
+    wait(worker, view, || view.may_act(worker.now()), "the pool's manager").await
 }

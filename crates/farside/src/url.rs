@@ -1,10 +1,12 @@
 //! Where a database is: `mem:`, `file:PATH` (or several, a memory node each), `tcp:HOST:PORT,…`, `rdma:HOST:PORT,…`, `etcd:HOST:PORT,…/NAME`,
 //! `pool:PATH` (members looked up in a file that all of them reach).
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use farside_txn::{Limits, OldVersions};
+use farside_txn::protocol::Flush;
+use farside_txn::{Limits, OldVersions, Protocol};
 
 use crate::{Error, Result};
 
@@ -78,36 +80,59 @@ impl Url {
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let known = match name {
-                "copies" => {
-                    value.parse().ok().filter(|copies| (1..=5).contains(copies)).map(|copies| {
-                        parsed.copies = Some(copies);
-                    })
-                }
-                "nodes" => {
-                    value.parse().ok().filter(|nodes| (1..=64).contains(nodes)).map(|nodes| {
-                        parsed.nodes = Some(nodes);
-                    })
-                }
-                "lease" => span(value).map(|lease| parsed.lease = Some(lease)),
-                "memory" => bytes(value).map(|memory| parsed.memory = Some(memory)),
-                "durability" => durability(value).map(|durable| {
-                    parsed.limits.durable = durable;
-                    parsed.must_keep = durable;
-                }),
-                "old-memory" => bytes(value).map(|bytes| parsed.limits.old_bytes = bytes),
-                "old-versions" => old_versions(value).map(|what| parsed.limits.old_versions = what),
-                _ => None,
-            };
+            let known = parsed.set(name, value);
             known.ok_or_else(|| {
                 wrong(format!(
                     "'{pair}': expected copies=1 to 5, nodes=1 to 64, memory=SIZE (such as 64MiB), \
-                     lease=TIME (10ms to 60s), durability=flush or none, old-memory=SIZE or \
-                     old-versions=block, abort, truncate or none"
+                     lease=TIME (10ms to 60s), durability=flush or none, old-memory=SIZE, \
+                     old-versions=block, abort, truncate or none, scrub=TIME or off, or \
+                     protocol=NAME (farside, ford, farm, drtm-h; mem: also ford-lv), perhaps without a \
+                     technique that it has (ford-without-backup-reads)"
                 ))
             })?;
         }
+        let phases = &mut parsed.limits.protocol;
+        if phases.version_cache && parsed.place != Place::Memory {
+            return Err(wrong(format!(
+                "protocol={}: a version cache is sound only where all who write share it; expected mem:, or \
+                 {0}-without-version-cache",
+                phases.name
+            )));
+        }
+        // Nodes come back with what they have kept.
+        if phases.flush == Flush::Backups && parsed.place != Place::Memory {
+            phases.flush = Flush::Nodes;
+        }
         Ok(parsed)
+    }
+
+    /// An option behind the `?`; `None` if there is no such one, or it is wrong.
+    fn set(&mut self, name: &str, value: &str) -> Option<()> {
+        match name {
+            "copies" => {
+                value.parse().ok().filter(|copies| (1..=5).contains(copies)).map(|copies| {
+                    self.copies = Some(copies);
+                })
+            }
+            "nodes" => value.parse().ok().filter(|nodes| (1..=64).contains(nodes)).map(|nodes| {
+                self.nodes = Some(nodes);
+            }),
+            "lease" => time(value)
+                .filter(|lease| LEASES.contains(lease))
+                .map(|lease| self.lease = Some(lease)),
+            "memory" => bytes(value).map(|memory| self.memory = Some(memory)),
+            "durability" => durability(value).map(|durable| {
+                self.limits.durable = durable;
+                self.must_keep = durable;
+            }),
+            "old-memory" => bytes(value).map(|bytes| self.limits.old_bytes = bytes),
+            "old-versions" => old_versions(value).map(|what| self.limits.old_versions = what),
+            "scrub" => scrub(value).map(|every| self.limits.scrub = every),
+            "protocol" => {
+                Protocol::spelled(value).map(|it| self.limits = self.limits.following(it))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -150,14 +175,27 @@ fn old_versions(text: &str) -> Option<OldVersions> {
     })
 }
 
-/// A time: a number with ms or s behind it, from 10 ms to a minute.
-fn span(text: &str) -> Option<Duration> {
-    let (number, unit) = match text.strip_suffix("ms") {
-        Some(number) => (number, 1),
-        None => (text.strip_suffix('s')?, 1000),
+/// How often, or never.
+fn scrub(text: &str) -> Option<Option<Duration>> {
+    if text == "off" { Some(None) } else { time(text).map(Some) }
+}
+
+/// Leases are as long as this.
+const LEASES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
+
+/// A time: a number with ms, s, min or h behind it, from 10 ms on.
+fn time(text: &str) -> Option<Duration> {
+    let (number, unit) =
+        text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let unit = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        _ => return None,
     };
     let millis = number.parse::<u64>().ok()?.checked_mul(unit)?;
-    (10..=60_000).contains(&millis).then(|| Duration::from_millis(millis))
+    (10..=1 << 40).contains(&millis).then(|| Duration::from_millis(millis))
 }
 
 #[cfg(test)]
@@ -183,6 +221,22 @@ mod tests {
         let old = Url::parse("mem:?old-versions=truncate&old-memory=1MiB").unwrap().limits;
         assert_eq!((old.old_versions, old.old_bytes), (OldVersions::Truncate, 1 << 20));
         assert!(Url::parse("mem:?old-versions=some").is_err());
+        let protocol = |text: &str| {
+            Url::parse(&format!("{text}protocol=ford-without-backup-reads"))
+                .unwrap()
+                .limits
+                .protocol
+        };
+        assert!(!protocol("mem:?").backup_reads);
+        assert_eq!(protocol("mem:?").flush, Flush::Backups);
+        assert_eq!(protocol("tcp:localhost:1?").flush, Flush::Nodes, "they come back");
+        assert!(Url::parse("mem:?protocol=ford-lv").is_ok());
+        assert!(Url::parse("tcp:localhost:1?protocol=ford-lv").is_err());
+        assert!(Url::parse("mem:?protocol=farm-without-hitchhiked-locking").is_err());
+        let scrub = |text: &str| Url::parse(&format!("mem:?scrub={text}")).ok();
+        assert_eq!(scrub("2h").unwrap().limits.scrub, Some(Duration::from_secs(7200)));
+        assert_eq!(scrub("off").unwrap().limits.scrub, None);
+        assert!(scrub("often").is_none() && Url::parse("mem:?lease=2h").is_err());
         let leases =
             ["file:x?lease=20ms", "file:x?lease=2s"].map(|url| Url::parse(url).unwrap().lease);
         assert_eq!(leases, [20, 2000].map(|millis| Some(Duration::from_millis(millis))));

@@ -109,6 +109,22 @@ fn client() {
     });
 }
 
+/// In a machine that has its power again: what is there of a database in a file, and whether it is on persistent memory.
+#[test]
+fn checker() {
+    let Ok(url) = std::env::var("FARSIDE_POWER_CHECK") else { return };
+    let db = Database::open(&url).unwrap().blocking().unwrap();
+    let known = db.open_table("counters");
+    let table = known.unwrap_or_else(|_| db.create_table("counters").unwrap());
+    for writer in 0..WRITERS {
+        println!("seen {writer} {}", check_writer(&db, &table, writer, 0, true));
+    }
+    let mappings = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+    let flags = mappings.lines().filter_map(|line| line.strip_prefix("VmFlags:"));
+    let synchronous = flags.flat_map(str::split_whitespace).any(|flag| flag == "sf");
+    println!("checked, {}", if synchronous { "by lines" } else { "by the system" });
+}
+
 fn write(db: &Blocking, writer: usize) {
     let table = db.open_table("counters").unwrap();
     let known = db.get(&table, &keys(writer, 0)[0]).unwrap();

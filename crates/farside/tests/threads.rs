@@ -106,8 +106,8 @@ fn too_many_threads_at_a_time_are_told() {
         }
         workers.push(worker);
     };
-    assert_eq!(connections.len(), 14);
-    assert!(error.to_string().contains("at most 15 threads"), "{error}");
+    assert_eq!(connections.len(), 30);
+    assert!(error.to_string().contains("at most 31 threads"), "{error}");
     connections.pop();
     assert!(db.connect().is_ok(), "one has gone");
 }

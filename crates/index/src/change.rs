@@ -61,7 +61,7 @@ impl Tx {
         loop {
             if !self.is_ready(place, Intent::Insert) {
                 // It was split.
-                self.find(vec![(place, Intent::Insert, value_bytes)]).await?;
+                self.find_one((place, Intent::Insert, value_bytes)).await?;
             }
             let bucket_at = self.places[place].bucket.ok_or_else(damaged)?;
             let mut bucket = self.bucket(&table, bucket_at)?;
@@ -124,7 +124,7 @@ impl Tx {
             self.write_node(&table, root, node)?;
             self.write_bucket(&table, bucket_at, &Bucket::new(0, hash))?;
         }
-        self.find(vec![(place, Intent::Insert, value_bytes)]).await
+        self.find_one((place, Intent::Insert, value_bytes)).await
     }
 
     /// A full bucket becomes two.

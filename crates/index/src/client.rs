@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use farside_fabric::Worker;
-use farside_txn::Agent;
+use farside_fabric::runtime::Task;
+use farside_txn::{Agent, Scrub};
 
 use crate::addresses::Addresses;
 use crate::directory::Directory;
-use crate::{Error, Tx};
+use crate::{Error, Tx, tag};
 
 /// A thread's way to tables.
 #[derive(Debug)]
@@ -43,6 +44,16 @@ impl Client {
     /// The thread.
     pub fn worker(&self) -> &Worker {
         self.agent.worker()
+    }
+
+    /// Looks at all objects, on all replicas. `go_on` hears how far it is, and may end it.
+    pub async fn scrub(&self, go_on: impl FnMut(&Scrub) -> bool) -> Result<Scrub, Error> {
+        Ok(self.agent.scrub(tag::names, go_on).await?)
+    }
+
+    /// Does that now and then, beside other things, until the task is dropped.
+    pub fn scrub_now_and_then(&self) -> Task<()> {
+        self.agent.scrub_now_and_then(tag::names)
     }
 
     /// Begins a transaction.

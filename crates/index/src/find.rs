@@ -7,12 +7,19 @@
 use farside_fabric::probe;
 use farside_pool::alloc::SizeClass;
 use farside_txn::{Access, Mode, Target, Trap, TxnError, Version, Why};
+use smallvec::SmallVec;
 
 use crate::Error;
 use crate::bucket::{Bucket, CLASS_BYTES};
 use crate::node::{self, Child, Node};
 use crate::tag::{self, Kind};
 use crate::tx::{Intent, Place, State, Tx};
+
+/// As many as most steps have, in place.
+pub(crate) type Few<T> = SmallVec<[T; 4]>;
+
+/// A key to look for, by its place: what for, and how long its value may be, if it is inserted.
+pub(crate) type Sought = (usize, Intent, usize);
 
 /// A key that is looked for.
 pub(crate) struct Search {
@@ -50,16 +57,16 @@ const MOST_ROUNDS: u32 = 100;
 
 impl Tx {
     /// Finds some keys, each as it is meant.
-    pub(crate) async fn find(&mut self, wants: Vec<(usize, Intent, usize)>) -> Result<(), Error> {
-        let begin = |(place, intent, value_bytes): (usize, Intent, usize)| Search {
+    pub(crate) async fn find(&mut self, wants: Few<Sought>) -> Result<(), Error> {
+        let begin = |(place, intent, value_bytes): Sought| Search {
             place,
             intent,
             value_bytes,
             stage: self.first_stage(place),
             walks: 0,
         };
-        let mut searches: Vec<Search> = wants.into_iter().map(begin).collect();
-        let mut accesses = Vec::with_capacity(searches.len() * 2);
+        let mut searches: Few<Search> = wants.into_iter().map(begin).collect();
+        let mut accesses = Few::new();
         for _ in 0..MOST_ROUNDS {
             accesses.clear();
             for search in &searches {
@@ -81,10 +88,18 @@ impl Tx {
         Err(TxnError::Conflict(Why::Overtaken).into())
     }
 
+    /// Finds a key that should have been asked for before: that is rare.
+    pub(crate) async fn find_one(&mut self, want: Sought) -> Result<(), Error> {
+        Box::pin(self.find(Few::from_iter([want]))).await
+    }
+
     /// Where a row was last seen, or else its bucket.
     fn first_stage(&self, place: usize) -> Stage {
         let place = &self.places[place];
-        let remembered = self.client.addresses.borrow().get(place.table.id, place.hash);
+        let remembered = match self.txn.agent().protocol().address_cache {
+            true => self.client.addresses.borrow().get(place.table.id, place.hash),
+            false => None,
+        };
         match (place.row, remembered) {
             (Some(row), _) => Stage::Row { row, named: None },
             (None, Some((row, learned))) if self.txn.may_use(learned) => {
@@ -100,7 +115,7 @@ impl Tx {
     }
 
     /// What a search wants to see next.
-    async fn ask(&mut self, search: &Search, accesses: &mut Vec<Access>) -> Result<(), Error> {
+    async fn ask(&mut self, search: &Search, accesses: &mut Few<Access>) -> Result<(), Error> {
         let reads = search.intent == Intent::Read;
         let (target, mode) = match search.stage {
             Stage::Row { row, .. } => (row, if reads { Mode::Read } else { Mode::Lock }),
@@ -113,7 +128,7 @@ impl Tx {
         accesses.push(Access { target, mode });
         match (search.intent, search.stage) {
             (Intent::Insert, Stage::Bucket(_)) => {
-                let fresh = self.fresh_row(search).await?;
+                let fresh = Box::pin(self.fresh_row(search)).await?;
                 accesses.push(Access { target: fresh, mode: Mode::Fresh });
             }
             // The bucket will be needed, too.

@@ -1,6 +1,6 @@
 //! All rows of a table, in no order.
 
-use farside_txn::{Access, Blob, Mode, Target};
+use farside_txn::{Access, Blob, Mode, Target, TxnError, Why};
 
 use crate::bucket::Bucket;
 use crate::node::{Child, Node};
@@ -70,8 +70,12 @@ impl Tx {
         at: Target,
         each: &mut impl FnMut(&[u8], &[u8]),
     ) -> Result<(), Error> {
+        // Without opacity what is read may be younger than what has named it.
+        let opaque = self.txn.agent().protocol().opacity;
+        let younger = || Error::from(TxnError::Conflict(Why::Changed));
+        let lost = || if opaque { damaged() } else { younger() };
         let version = self.txn.see(at).ok_or_else(damaged)?;
-        let bucket = Bucket::parse(version, table.id).ok_or_else(damaged)?;
+        let bucket = Bucket::parse(version, table.id).ok_or_else(lost)?;
         let rows: Vec<Target> = bucket.slots.iter().filter_map(|slot| slot.target()).collect();
         let wants: Vec<Access> =
             rows.iter().map(|row| Access { target: *row, mode: Mode::Read }).collect();
@@ -79,7 +83,7 @@ impl Tx {
         for row in rows {
             self.txn.need(row);
             let version = self.txn.see(row).ok_or_else(damaged)?;
-            match tag::split_row(version, table.id).ok_or_else(damaged)? {
+            match tag::split_row(version, table.id).ok_or_else(lost)? {
                 (key, Value::Here(value)) => each(key, value),
                 (key, Value::Elsewhere(pointer)) => {
                     let blob = Blob::from_bytes(pointer).ok_or_else(damaged)?;

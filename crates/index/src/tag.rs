@@ -6,7 +6,7 @@
 //! | 16–19 | what kind of object |
 //! | 20–31 | for rows: the length of the key, which is the first part of the body |
 
-use farside_txn::Version;
+use farside_txn::{Blob, Version};
 
 /// Keys are not longer.
 pub const MAX_KEY_BYTES: usize = 1 << 10;
@@ -47,6 +47,14 @@ pub(crate) enum Value<'a> {
 pub(crate) fn value_of<'v>(version: &'v Version, table: u16, key: &[u8]) -> Option<Value<'v>> {
     let (key_of_row, value) = split_row(version, table)?;
     (key_of_row == key).then_some(value)
+}
+
+/// The large value that an object of any table names.
+pub(crate) fn names(version: &Version) -> Option<Blob> {
+    match split_row(version, version.tag() as u16)? {
+        (_, Value::Elsewhere(pointer)) => Blob::from_bytes(pointer),
+        (_, Value::Here(_)) => None,
+    }
 }
 
 /// The key and the value of a row of a table.

@@ -8,6 +8,7 @@ use farside_txn::{Blob, Effort, Level, Target, Trap, Txn, TxnError};
 use smallvec::SmallVec;
 
 use crate::client::Client;
+use crate::find::{Few, Sought};
 use crate::tag::{self, MAX_KEY_BYTES, MAX_VALUE_BYTES, Value};
 use crate::{Error, Table};
 
@@ -200,9 +201,8 @@ impl Tx {
     }
 
     /// Looks for some keys, which do not depend on each other: one step. Their places, in order.
-    async fn look(&mut self, wants: &[Want<'_>]) -> Result<Vec<usize>, Error> {
-        let mut places = Vec::with_capacity(wants.len());
-        let mut open: Vec<(usize, Intent, usize)> = Vec::with_capacity(wants.len());
+    async fn look(&mut self, wants: &[Want<'_>]) -> Result<Few<usize>, Error> {
+        let (mut places, mut open) = (Few::new(), Few::<Sought>::new());
         for want in wants {
             let place = self.place(want.table, want.key)?;
             places.push(place);
@@ -232,7 +232,7 @@ impl Tx {
                 Some(Value::Here(value)) => each(number, stamp, Some(value)),
                 Some(Value::Elsewhere(pointer)) => {
                     let blob = Blob::from_bytes(pointer).ok_or_else(damaged)?;
-                    let value = self.txn.get_blob(blob).await?;
+                    let value = Box::pin(self.txn.get_blob(blob)).await?;
                     each(number, stamp, Some(&value));
                 }
             }
@@ -290,7 +290,7 @@ impl Tx {
 
     /// Writes several keys, whether they are there or not, in as many round trips as one.
     pub async fn put_many(&mut self, table: &Table, rows: &[(&[u8], &[u8])]) -> Result<(), Error> {
-        let (mut places, mut open) = (Vec::with_capacity(rows.len()), Vec::new());
+        let (mut places, mut open) = (Vec::with_capacity(rows.len()), Few::new());
         for (key, value) in rows {
             check_value(value)?;
             let place = self.place(table, key)?;
@@ -326,7 +326,7 @@ impl Tx {
         check_value(value)?;
         let place = self.place(table, key)?;
         if !self.is_ready(place, Intent::Insert) {
-            self.find(vec![(place, Intent::Insert, value.len())]).await?;
+            self.find_one((place, Intent::Insert, value.len())).await?;
         }
         Ok(place)
     }
@@ -336,7 +336,7 @@ impl Tx {
         check_value(value)?;
         let place = self.place(table, key)?;
         if !self.is_ready(place, Intent::Update) {
-            self.find(vec![(place, Intent::Update, value.len())]).await?;
+            self.find_one((place, Intent::Update, value.len())).await?;
         }
         if self.places[place].state != State::Present {
             return Err(Error::NoKey);
@@ -348,7 +348,7 @@ impl Tx {
     pub async fn delete(&mut self, table: &Table, key: &[u8]) -> Result<bool, Error> {
         let place = self.place(table, key)?;
         if !self.is_ready(place, Intent::Delete) {
-            self.find(vec![(place, Intent::Delete, 0)]).await?;
+            self.find_one((place, Intent::Delete, 0)).await?;
         }
         if self.places[place].state != State::Present {
             return Ok(false);

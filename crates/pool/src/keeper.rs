@@ -111,7 +111,7 @@ impl Keeper {
                     return lapsed;
                 }
             }
-            self.worker.sleep(self.terms.calm_tick()).await;
+            self.worker.next_tick(self.terms.calm_tick()).await;
         }
         Lapsed::PutOut
     }
@@ -151,7 +151,8 @@ impl Keeper {
                     let _ = store.petition(&petition.key(), &petition.encode()).await;
                 }
             }
-            self.worker.sleep(4 * self.terms.lease).await;
+            // A member only wants to know whether it still is one.
+            self.worker.sleep(if member { 16 } else { 4 } * self.terms.lease).await;
         }
     }
 

@@ -20,6 +20,7 @@
 //! | `manager` | grants and changes |
 //! | [`time`] | the pool's time, and how uncertain it is |
 //! | [`alloc`] | slabs from regions, objects from slabs |
+//! | [`persistent`] | remote persistent memory, without transactions |
 
 mod addr;
 pub mod alloc;
@@ -34,6 +35,7 @@ mod manager;
 mod member;
 mod network;
 mod patience;
+pub mod persistent;
 mod petition;
 mod placement;
 pub mod store;

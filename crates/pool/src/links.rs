@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use farside_fabric::runtime::{Asked, question};
-use farside_fabric::{FabricError, Queue, Worker, probe};
+use farside_fabric::{FabricError, Queue, Time, Worker, probe};
 
 use crate::config::Node;
 use crate::control::{MAGIC, NODE};
@@ -25,6 +25,10 @@ pub trait Connect {
 
 /// How much longer to wait after each attempt that failed.
 const RETRY: Duration = Duration::from_micros(100);
+
+/// How many times an answer is waited for, before what was sent counts as stuck: connecting anew takes a node's time, too, of which
+/// one that is late has little.
+const STUCK: u32 = 4;
 
 /// The queues of one task or thread.
 pub struct Links {
@@ -50,6 +54,8 @@ enum Care {
 #[derive(Default)]
 struct Link {
     queue: RefCell<Option<Queue>>,
+    /// Since when no answer came in time.
+    late_since: Cell<Option<Time>>,
     /// What was sent may be stuck: to be connected anew.
     stuck: Cell<bool>,
     /// How often in a row it could not be connected.
@@ -108,21 +114,29 @@ impl Links {
         link.usable()
     }
 
-    /// What `future` yields, which uses the queue to `node`, or `None` after `span`. Then the queue is
-    /// connected anew before it is used again: whatever stops it would stop the next one, too.
+    /// What `future` yields, which uses the queue to `node`, or `None` after `span`. A queue that was late all the time for some such
+    /// spans is connected anew before it is used again: whatever stops it would stop the next one, too.
     pub(crate) async fn within<T>(
         &self,
         span: Duration,
         node: &Node,
         future: impl Future<Output = T>,
     ) -> Option<T> {
-        let done = within(&self.worker, span, future).await;
-        if done.is_none()
-            && let Some(link) = self.links.borrow().get(&node.id)
+        let start = self.worker.now();
+        let late =
+            self.links.borrow().get(&node.id).is_some_and(|link| link.late_since.get().is_some());
+        // Others need to be looked at, too.
+        let patience = if late { span / 4 } else { span };
+        let done = within(&self.worker, patience, future).await;
+        if let Some(link) = self.links.borrow().get(&node.id)
             && link.waiting.borrow().is_none()
         {
-            probe!("a node does not answer in time");
-            link.stuck.set(true);
+            let late_since = link.late_since.replace(None).unwrap_or(start);
+            if done.is_none() {
+                probe!("a node does not answer in time");
+                link.late_since.set(Some(late_since));
+                link.stuck.set(self.worker.now() - late_since >= STUCK * span);
+            }
         }
         done
     }
@@ -181,6 +195,7 @@ async fn mend(
             }
         };
         link.stuck.set(false);
+        link.late_since.set(None);
         // One that leads into another life of the node is good for nothing.
         *link.queue.borrow_mut() = good.then_some(queue);
     }

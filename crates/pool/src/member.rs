@@ -227,8 +227,10 @@ impl Member {
             let now = self.means.worker.now();
             let calm = heard.is_some_and(|heard| heard.announced == heard.counting)
                 && self.view.valid_until() > now + self.terms.lease / 2;
-            let tick = if calm { self.terms.calm_tick() } else { self.terms.tick() };
-            self.means.worker.sleep(tick).await;
+            match calm {
+                true => self.means.worker.next_tick(self.terms.calm_tick()).await,
+                false => self.means.worker.sleep(self.terms.tick()).await,
+            }
         }
     }
 
@@ -362,13 +364,17 @@ impl Member {
     /// Whether nobody seems to manage any more, as far as this session sees.
     fn is_time_to_take_over(&self, config: &Config, reached: &[u16]) -> bool {
         // A manager that hears nobody waits for others to do better.
-        // One whose clock is not good enough is about to be put out.
-        if self.manages() || time::is_alarming(self.view.time().drift_ppb()) {
+        if self.manages() {
             return false;
         }
         let now = self.means.worker.now();
         let since = self.view.valid_until().max(self.hopeful_until.get());
         let lapsed_for = now - since.min(now);
+        // One whose clock is not good enough is about to be put out; unless all say so, because it is the master's that is not.
+        let alarming = time::is_alarming(self.view.time().drift_ppb());
+        if alarming && lapsed_for < 4 * self.terms.hearing() {
+            return false;
+        }
         // Who sees less of the pool waits longer: those who see more go first.
         let unseen = config.nodes.len() - reached.len();
         let ticks =

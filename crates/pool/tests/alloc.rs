@@ -225,6 +225,32 @@ fn chunks_of_an_unfinished_claim_are_free_again() {
     });
 }
 
+/// A copy was told of a claim, and then the primary was another one, which had not been (transfer with all faults, seed 3919).
+#[test]
+fn copies_forget_claims_that_their_primary_does_not_know() {
+    let (_cluster, worker, queues) = bed(3);
+    worker.block_on(async {
+        let mut heap = Heap::new(&worker, 9, vec![place(&queues)]);
+        allocate(&mut heap, 200_000).await.unwrap();
+        let mut other = Heap::new(&worker, 8, vec![place(&queues)]);
+        allocate(&mut other, 100).await.unwrap();
+        let taken = |table: &[u64]| table.iter().filter(|word| **word != 0).count();
+        let all = self::table(&worker, &queues[2]).await;
+        // The first dies; the second knows of the one claim, and not of the other.
+        let mut round = worker.round();
+        let of_nine = (0..all.len() - 1).filter(|chunk| all[*chunk] != 0).take(taken(&all) - 1);
+        of_nine.for_each(|chunk| {
+            round.to(&queues[1]).write(4096 + chunk as u64 * 8, &[0]);
+        });
+        round.ring().await.unwrap();
+        let left = place(&queues[1..]);
+        assert_eq!(left.disown(&worker, &|owner| owner == 9).await.unwrap(), (0, 0));
+        let here = self::table(&worker, &queues[1]).await;
+        assert_eq!(self::table(&worker, &queues[2]).await, here);
+        assert_eq!(taken(&here), 1, "that of the living is still there");
+    });
+}
+
 #[test]
 fn local_allocation_is_quick() {
     let (_cluster, worker, queues) = bed(1);

@@ -22,8 +22,8 @@ pub(crate) fn send<T: 'static>(
         let mut guard = world.state();
         let state = &mut *guard;
         let thread = &mut state.threads[state.queues[queue as usize].thread as usize];
-        thread.cpu = thread.cpu.max(state.now) + state.profile.cpu.doorbell;
-        let sent = thread.cpu + state.profile.wire + state.random.below(state.profile.jitter + 1);
+        let posted = thread.work(state.now, state.profile.cpu.doorbell);
+        let sent = posted + state.profile.wire + state.random.below(state.profile.jitter + 1);
         let loss = match state.strikes(FaultKind::Error) {
             false => Loss::None,
             true if state.random.below(2) == 0 => Loss::Request,

@@ -66,7 +66,7 @@ impl World {
                 done.append(&mut side.unacknowledged);
                 done.push(number);
                 let it = &mut state.threads[thread as usize];
-                it.cpu = it.cpu.max(state.now) + state.profile.cpu.completion;
+                it.work(state.now, state.profile.cpu.completion);
             } else {
                 side.unacknowledged.push(number);
             }
@@ -128,21 +128,15 @@ impl State {
         let thread = &mut self.threads[side.thread as usize];
         let process = &mut self.processes[side.process as usize];
         let cpu = profile.cpu;
-        thread.cpu = thread.cpu.max(now) + cpu.doorbell + cpu.verb * flight.verbs.len() as u64;
-        let mut sent = thread.cpu;
+        let posted = thread.work(now, cpu.doorbell + cpu.verb * flight.verbs.len() as u64);
+        let mut sent = posted;
         for verb in &flight.verbs {
             let (message, bytes) = match verb.op {
                 Op::Write => (profile.send_write, u64::from(verb.words) * 8),
                 _ => (profile.send_read, 0),
             };
-            sent = process.nics.serve(
-                &profile,
-                flight.queue,
-                Engine::Sending,
-                thread.cpu,
-                message,
-                bytes,
-            );
+            sent =
+                process.nics.serve(&profile, flight.queue, Engine::Sending, posted, message, bytes);
         }
         self.verbs += flight.verbs.len() as u64;
         process.posted.0 += 1;

@@ -62,7 +62,7 @@ impl State {
                     return done;
                 }
                 // Writes are posted: only a full buffer in front of the memory holds them up.
-                let absorbed = node.absorb(&profile, done, bytes);
+                let absorbed = node.absorb(&profile, done, verb.at, bytes);
                 done.max(absorbed.saturating_sub(2_000_000))
             }
             Op::Cas | Op::Faa | Op::MaskedCas if on_chip => {

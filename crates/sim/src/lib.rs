@@ -38,6 +38,7 @@
 //! | clocks | differ by an offset and drift | go back |
 
 mod adversary;
+mod busy;
 mod control;
 mod delivery;
 mod digest;
@@ -57,6 +58,7 @@ mod trace;
 mod world;
 
 pub use adversary::{FaultKind, Faults};
+pub use busy::Busy;
 pub use process::{Landing, ProcessId};
 pub use profile::{Cpu, Medium, Profile};
 pub use sim::{ClockModel, Sim};

@@ -1,11 +1,14 @@
 //! A NIC: engines that serve one message after the other, bandwidth, and what slows them.
 
+use crate::busy::Meter;
 use crate::profile::Profile;
 
 /// The NICs of one machine. Times are picoseconds of virtual time.
 #[derive(Debug)]
 pub(crate) struct Nics {
     ports: Vec<Port>,
+    /// How busy its engines are, all ports together.
+    pub(crate) meters: [Meter; 3],
     /// When the last atomic on each bucket is finished.
     buckets: Vec<u64>,
     /// Queue pairs that end here.
@@ -32,7 +35,16 @@ pub(crate) enum Engine {
 
 impl Nics {
     pub(crate) fn new(profile: &Profile) -> Self {
-        Nics { ports: vec![Port::default(); profile.nics], buckets: Vec::new(), queues: 0 }
+        Nics {
+            ports: vec![Port::default(); profile.nics],
+            meters: Default::default(),
+            buckets: Vec::new(),
+            queues: 0,
+        }
+    }
+
+    pub(crate) fn ports(&self) -> usize {
+        self.ports.len()
     }
 
     /// Serves a message that is there at `now`; returns when it is done.
@@ -49,6 +61,7 @@ impl Nics {
         let on_wire = (bytes + profile.packet_overhead) as f64 / profile.bandwidth * 1000.0;
         // Fetching connection state overlaps with moving the payload.
         let work = (message + self.queue_miss(profile)).max(on_wire as u64);
+        self.meters[engine as usize].add(work);
         let port = queue as usize % self.ports.len();
         let port = &mut self.ports[port];
         let free = match engine {

@@ -6,10 +6,15 @@ use std::rc::Rc;
 use farside_fabric::runtime::Random;
 use farside_fabric::{ClientId, Persistence, Services};
 
+use crate::busy::Meter;
 use crate::digest::Digest;
 use crate::nic::Nics;
 use crate::process::Clock;
 use crate::profile::Profile;
+
+/// How many grains of persistent memory a node merges writes to: 16 KB of each module (Yang et al., FAST 2020), six modules
+/// (ford-setup-pm-modules-per-node). That such a buffer merges is in `drtmx` §2.3.2.
+const MERGED_GRAINS: usize = 6 * (16 << 10) / 256;
 
 pub(crate) struct Node {
     pub(crate) alive: bool,
@@ -33,6 +38,10 @@ pub(crate) struct Node {
     pub(crate) clock: Clock,
     /// When its memory has absorbed all writes.
     pub(crate) written_at: u64,
+    /// For how long it was at that.
+    pub(crate) absorbing: Meter,
+    /// Grains that its buffer holds, where it is persistent.
+    merging: Vec<u64>,
     /// Recent share of reads among memory accesses, in 1/65536.
     reads: u64,
     pub(crate) cpu_free: u64,
@@ -67,6 +76,8 @@ impl Node {
             services: Rc::default(),
             clock: Clock::default(),
             written_at: 0,
+            absorbing: Meter::default(),
+            merging: vec![u64::MAX; MERGED_GRAINS],
             reads: 0,
             cpu_free: 0,
         }
@@ -140,12 +151,16 @@ impl Node {
         match profile.persistence {
             // Fresh pages: most were never touched.
             Persistence::Volatile => self.memory = vec![0; self.memory.len()],
+            // Only what was not flushed differs.
             Persistence::Ordered => {
-                let kept = random.below(self.unflushed.len() as u64 + 1) as usize;
-                for (word, value) in self.unflushed.drain(..).take(kept) {
-                    self.persistent[word as usize] = value;
+                let unflushed = std::mem::take(&mut self.unflushed);
+                let kept = random.below(unflushed.len() as u64 + 1) as usize;
+                for (word, value) in &unflushed[..kept] {
+                    self.persistent[*word as usize] = *value;
                 }
-                self.memory.copy_from_slice(&self.persistent);
+                for (word, _) in unflushed {
+                    self.restore(word as usize, digest);
+                }
             }
             _ => {
                 for line in std::mem::take(&mut self.dirty) {
@@ -156,29 +171,47 @@ impl Node {
                         if survives {
                             self.persistent[word] = self.memory[word];
                         }
+                        self.restore(word, digest);
                     }
                 }
-                self.memory.copy_from_slice(&self.persistent);
             }
         }
-        self.memory.iter().filter(|word| **word != 0).for_each(|word| digest.mix(*word));
-        self.dirty.clear();
-        self.unflushed.clear();
         let main = self.memory.len() - profile.on_chip_bytes as usize / 8;
         self.memory[main..].fill(0);
     }
 
+    /// A word is again what was persistent.
+    fn restore(&mut self, word: usize, digest: &mut Digest) {
+        self.memory[word] = self.persistent[word];
+        digest.mix(self.memory[word]);
+    }
+
     /// The memory takes a write of so many bytes; returns when it is absorbed. Reads in between slow
-    /// it down: beside 32 reading threads to an eighth (fitted to ford-fig3-write-throughput-drop).
-    pub(crate) fn absorb(&mut self, profile: &Profile, now: u64, bytes: u64) -> u64 {
+    /// it down, to an eighth and no further (ford-fig3-write-throughput-drop).
+    pub(crate) fn absorb(&mut self, profile: &Profile, now: u64, at: u64, bytes: u64) -> u64 {
         self.reads -= self.reads / 64;
-        let grains = bytes.div_ceil(profile.memory_grain) * profile.memory_grain;
-        let mut work = grains as f64 / profile.memory_write_bandwidth * 1000.0;
-        if !self.persistent.is_empty() {
-            work *= 1.0 + 16.0 * self.reads as f64 / 65536.0;
-        }
+        let grains = at / profile.memory_grain..=(at + bytes - 1) / profile.memory_grain;
+        let (written, slower) = match self.persistent.is_empty() {
+            true => (grains.count() as u64 * profile.memory_grain, 1.0),
+            false => (
+                grains.map(|grain| self.write_grain(profile, grain)).sum(),
+                (1.0 + 16.0 * self.reads as f64 / 65536.0).min(8.0),
+            ),
+        };
+        let work = written as f64 / profile.memory_write_bandwidth * 1000.0 * slower;
+        self.absorbing.add(work as u64);
         self.written_at = self.written_at.max(now) + work as u64;
         self.written_at
+    }
+
+    /// What writing into a grain of persistent memory amounts to: all of it, or a line, if it is still in the buffer
+    /// that merges writes.
+    fn write_grain(&mut self, profile: &Profile, grain: u64) -> u64 {
+        let place = grain as usize % MERGED_GRAINS;
+        match std::mem::replace(&mut self.merging[place], grain) == grain {
+            true => 64.min(profile.memory_grain),
+            false => profile.memory_grain,
+        }
     }
 
     /// The memory serves a read.

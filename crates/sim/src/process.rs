@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use farside_fabric::runtime::{Random, Runnable, Timers};
 use farside_fabric::{ClientId, Time, Worker};
 
+use crate::busy::Meter;
 use crate::nic::Nics;
 
 /// A simulated client process, on a machine of its own.
@@ -85,11 +86,23 @@ pub(crate) struct Thread {
     pub(crate) queue: VecDeque<Work>,
     /// Until when its core is busy.
     pub(crate) cpu: u64,
+    /// For how long it was at work.
+    pub(crate) busy: Meter,
     /// Whether an event will run it.
     pub(crate) scheduled: bool,
     pub(crate) timers: Timers,
     pub(crate) random: Random,
     pub(crate) worker: Option<Worker>,
+}
+
+impl Thread {
+    /// Its core works for so long; when it has done that.
+    #[inline]
+    pub(crate) fn work(&mut self, now: u64, time: u64) -> u64 {
+        self.busy.add(time);
+        self.cpu = self.cpu.max(now) + time;
+        self.cpu
+    }
 }
 
 #[cfg(test)]

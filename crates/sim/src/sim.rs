@@ -8,6 +8,7 @@ use farside_fabric::runtime::{Random, Schedule, Timers};
 use farside_fabric::{ClientId, FabricError, NodeId, Queue, Result, Services, Time, Worker};
 
 use crate::adversary::{FaultKind, Faults};
+use crate::busy::Busy;
 use crate::link::SimLink;
 use crate::nic::Nics;
 use crate::node::Node;
@@ -87,6 +88,7 @@ impl Sim {
                 process: process.0,
                 queue: VecDeque::new(),
                 cpu: state.now,
+                busy: Default::default(),
                 scheduled: false,
                 timers: Timers::default(),
                 random,
@@ -99,6 +101,16 @@ impl Sim {
         };
         self.world.state().threads[thread as usize].worker = Some(worker.clone());
         worker
+    }
+
+    /// Begins to count how busy everything is.
+    pub fn watch(&self) {
+        self.world.state().watch();
+    }
+
+    /// How busy everything was since then.
+    pub fn busy(&self) -> Busy {
+        self.world.state().busy()
     }
 
     /// A queue of a thread to a node.

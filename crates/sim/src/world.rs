@@ -36,6 +36,8 @@ pub(crate) struct State {
     pub(crate) random: Random,
     pub(crate) digest: Digest,
     pub(crate) verbs: u64,
+    /// Since when it is counted who is at work.
+    pub(crate) watched_from: u64,
     pub(crate) threads: Vec<Thread>,
     pub(crate) processes: Vec<Process>,
     pub(crate) nodes: Vec<Node>,
@@ -157,6 +159,7 @@ impl World {
                 random: Random::new(seed),
                 digest: Digest::new(seed),
                 verbs: 0,
+                watched_from: 0,
                 threads: Vec::new(),
                 processes: Vec::new(),
                 nodes: Vec::new(),
@@ -255,7 +258,7 @@ impl World {
                 return false;
             }
             let Some(work) = it.queue.pop_front() else { return false };
-            it.cpu = it.cpu.max(state.now) + state.profile.cpu.switch;
+            it.work(state.now, state.profile.cpu.switch);
             state.running = Some(thread);
             state.digest.mix(u64::from(thread));
             work

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use farside_fabric::Worker;
-use farside_sim::{Faults, Profile, Sim};
+use farside_sim::{Busy, Faults, Profile, Sim};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Verb {
@@ -54,6 +54,11 @@ impl Load {
 
 /// The rates of several loads on one node, at the same time; of the same hardware.
 fn rates(loads: &[Load]) -> Vec<f64> {
+    observed(loads).0
+}
+
+/// The same, and what was busy.
+fn observed(loads: &[Load]) -> (Vec<f64>, Busy) {
     const SPAN: Duration = Duration::from_micros(100);
     let sim = Sim::new(Profile::named(loads[0].profile).unwrap(), 1, Faults::none());
     let node = sim.add_node(1 << 22);
@@ -80,12 +85,14 @@ fn rates(loads: &[Load]) -> Vec<f64> {
     let observer = sim.add_thread(process);
     observer.block_on(async {
         observer.sleep(SPAN / 2).await;
+        sim.watch();
         let before: Vec<_> = counters.iter().map(|done| done.get()).collect();
         observer.sleep(SPAN).await;
         let counted = counters.iter().zip(before);
-        counted
-            .map(|(done, before)| (done.get() - before) as f64 / SPAN.as_secs_f64() / 1e6)
-            .collect()
+        let rate = |(done, before): (&Rc<Cell<u64>>, u64)| {
+            (done.get() - before) as f64 / SPAN.as_secs_f64() / 1e6
+        };
+        (counted.map(rate).collect(), sim.busy())
     })
 }
 
@@ -158,6 +165,21 @@ fn a_small_round_trip_takes_about_two_microseconds() {
         let write = 1.0 / Load { verb: Verb::Write, ..alone }.rate();
         assert!(write <= 2.0, "{write} µs for a WRITE");
     }
+}
+
+/// What is short is what is busy all the time.
+#[test]
+fn what_is_short_is_told() {
+    let (_, busy) = observed(&[VAL]);
+    assert!(busy.serving > 0.95, "{busy:?}");
+    assert!(busy.memory == 0.0 && busy.core < 0.5, "{busy:?}");
+    let writers =
+        Load { profile: "connectx-5+pm", verb: Verb::Write, machines: 1, bytes: 64, ..VAL };
+    let readers = Load { verb: Verb::Read, threads: 32, outstanding: 1, ..writers };
+    let (_, busy) = observed(&[writers, readers]);
+    assert!(busy.memory > 0.95 && busy.serving < 0.9, "{busy:?}");
+    let (_, busy) = observed(&[Load { machines: 1, threads: 1, outstanding: 64, ..VAL }]);
+    assert!(busy.core > 0.95 && busy.sending < 0.5, "{busy:?}");
 }
 
 /// `ford` Fig. 3: reads beside it slow writing to persistent memory down, by up to 87.5 %.

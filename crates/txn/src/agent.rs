@@ -12,10 +12,12 @@ use farside_pool::alloc::Heap;
 use farside_pool::{Config, Links, Permit, RegionId, Seat};
 
 use crate::clock::Clock;
+use crate::holding::Holding;
 use crate::noted::InUse;
+use crate::protocol::Protocol;
 use crate::queues::Queues;
 use crate::ring::Ring;
-use crate::session::{IDLE, Noted, Session, Vacancy};
+use crate::session::{IDLE, Noted, Session, THREADS, Vacancy};
 use crate::space::{self, Space};
 use crate::words::Lock;
 use crate::{Trap, Txn, TxnError, copy, horizon, reach};
@@ -61,6 +63,7 @@ pub struct Agent {
     /// Locks may be left behind: the place of this thread is not for another one.
     pub(crate) unclean: Cell<bool>,
     pub(crate) tally: Tally,
+    pub(crate) holding: Cell<Option<Holding>>,
     trap: Cell<Option<Trap>>,
 }
 
@@ -94,7 +97,7 @@ impl Agent {
         let (config, queues) = (permit.config(), Rc::new(queues));
         reach::prepare(worker, &queues, config).await?;
         let places: Vec<_> = config.regions.iter().filter_map(|r| queues.place(r)).collect();
-        let full = || TxnError::Refused("a process has at most 15 threads in a session".into());
+        let full = || TxnError::Refused("a process has at most 31 threads in a session".into());
         let (vacancy, noted) = session.enter().ok_or_else(full)?;
         let Vacancy { thread, last_tick, rings } = vacancy;
         let lease = Duration::from_nanos(config.lease_ns);
@@ -127,6 +130,7 @@ impl Agent {
             driven: Cell::new(0),
             unclean: Cell::new(false),
             tally: Tally::default(),
+            holding: Cell::default(),
             trap: Cell::new(None),
             session,
         });
@@ -206,6 +210,12 @@ impl Agent {
     /// What its verbs were, by phases.
     pub fn tally(&self) -> &Tally {
         &self.tally
+    }
+
+    /// How transactions go through their phases.
+    #[inline]
+    pub fn protocol(&self) -> &Protocol {
+        &self.session.limits.protocol
     }
 
     /// Something that [`Agent::quiesce`] waits for is under way, until this is dropped.
@@ -289,14 +299,15 @@ impl Agent {
 
     /// The latest that it may be. Waits while nobody may know that, for a few leases.
     pub(crate) async fn upper(&self) -> Result<u64, TxnError> {
-        let start = self.worker.now();
+        let mut start = None;
         loop {
             if let Some(upper) = self.try_upper() {
                 return Ok(upper);
             }
             probe!("somebody waits for the clock");
             self.check_fenced()?;
-            if self.worker.now() - start > CLOCK_PATIENCE.max(8 * self.lease) {
+            let now = self.worker.now();
+            if now - *start.get_or_insert(now) > CLOCK_PATIENCE.max(8 * self.lease) {
                 return Err(TxnError::NotNow);
             }
             self.worker.sleep(self.lease / 256).await;
@@ -339,7 +350,8 @@ impl Agent {
 
     /// The age of a transaction that begins: the lower, the older. No two of a process have the same.
     fn next_age(&self) -> u64 {
-        let age = (self.last_age.get() + 16).max(self.past.get() << 4) & !15;
+        let threads = u64::from(THREADS);
+        let age = (self.last_age.get() + threads).max(self.past.get() * threads) & !(threads - 1);
         self.last_age.set(age);
         age | u64::from(self.thread)
     }
@@ -453,16 +465,15 @@ impl Agent {
         &self,
         region: RegionId,
         act: impl FnOnce(&mut Ring) -> T,
-    ) -> Result<T, TxnError> {
+    ) -> Option<T> {
         let mut rings = self.rings.borrow_mut();
-        let missing = || TxnError::Refused(format!("region {} has no place for records", region.0));
-        let ring = rings.get_mut(&region).ok_or_else(missing)?;
+        let ring = rings.get_mut(&region)?;
         let reusable = match self.has(Trap::EarlyReuse) {
             true => u64::MAX,
             false => self.reusable(),
         };
         ring.forget(reusable);
-        Ok(act(ring))
+        Some(act(ring))
     }
 }
 

@@ -9,8 +9,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use farside_fabric::{Doorbell, Ticket, Words};
 use farside_pool::Addr;
-use farside_pool::alloc::SizeClass;
+use farside_pool::alloc::{MAX_OBJECT_BYTES, SizeClass};
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
@@ -41,11 +42,25 @@ impl Blob {
         bytes
     }
 
+    /// Reads it from a replica of its region that begins there.
+    pub(crate) fn read(self, mut bell: Doorbell<'_>, base: u64) -> Ticket<Words> {
+        let bytes = self.bytes.next_multiple_of(8).max(8) as usize;
+        bell.read(base + self.addr.offset() + 8, bytes)
+    }
+
+    /// Whether what was read is what was written.
+    pub(crate) fn is_whole(self, words: &[u64]) -> bool {
+        let body = words.get(..self.bytes.div_ceil(8) as usize);
+        body.is_some_and(|body| checksum(&[body]) == self.check)
+    }
+
     /// From the object that names it.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u64::from_le_bytes(*bytes.get(at * 8..)?.first_chunk()?));
         let (addr, check) = (Addr::from_word(word(0)?), word(2)?);
-        (bytes.len() == Self::BYTES).then_some(Blob { addr, bytes: word(1)?, check })
+        let blob = Blob { addr, bytes: word(1)?, check };
+        let may_be = blob.bytes <= MAX_OBJECT_BYTES - 8 && addr.offset().is_multiple_of(8);
+        (bytes.len() == Self::BYTES && may_be).then_some(blob)
     }
 }
 
@@ -92,15 +107,12 @@ impl Txn {
         for tries in 0..TRIES {
             // Each in turn: one that was made while old versions were there does not have their bodies.
             let replica = copies[first.wrapping_add(tries as usize) % copies.len()];
-            let at = replica.base + blob.addr.offset() + 8;
             let mut round = agent.worker.round().counted(&agent.tally, EXECUTE);
-            let bytes = blob.bytes.next_multiple_of(8).max(8) as usize;
-            let words = round.to(self.queues.to(replica.node)?).read(at, bytes);
+            let words = blob.read(round.to(self.queues.to(replica.node)?), replica.base);
             self.trip();
             let done = round.ring().await?;
-            let words = &done[words][..blob.bytes.div_ceil(8) as usize];
-            if checksum(&[words]) == blob.check {
-                return Ok(whole(words));
+            if blob.is_whole(&done[words]) {
+                return Ok(whole(&done[words]));
             }
             agent.worker.sleep(Duration::from_micros(1 << tries)).await;
         }

@@ -4,64 +4,49 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use farside_fabric::{Done, Round, Ticket, Word, Words, probe};
+use farside_fabric::{Ticket, Words, probe};
 use farside_pool::Replica;
 use smallvec::SmallVec;
 
-use crate::agent::Agent;
-use crate::object::{LOCK, TS, Target, Version};
-use crate::queues::{replicas, written};
+use crate::entry::Entry;
+use crate::locking::AskedLock;
+use crate::object::{TS, Target, Version};
+use crate::protocol::{Conflicts, Locking};
+use crate::queues::replicas;
 use crate::reader::{Asked, Reading};
-use crate::release::Release;
 use crate::txn::{Access, Mode, Txn};
-use crate::words::Lock;
 use crate::{EXECUTE, Trap, TxnError, Why};
-
-/// How long to wait for the bit of a backup whose primary is ours, or a few leases: its holder has lost, and gives way, or
-/// is dead and is repaired.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often a transaction that has nothing to lose asks for locks that others have, before it gives up.
 const MOST_TRIES: u32 = 12;
-
-/// How often one that has something to lose asks for locks that others have, or looks at what they hold. It holds some
-/// itself, and two could wait for each other: it waits longer only for those that are younger than itself.
-const MOST_WAITS: u32 = 3;
-const MOST_WAITS_OF_OLDER: u32 = 100;
+const MOST_TRIES_OF_PATIENT: u32 = 1 << 16;
 
 /// How often a step is tried again because regions moved, or nodes did not answer.
 const MOST_MOVES: u32 = 5;
 
 /// As many as most steps have, in place.
-type Few<T> = SmallVec<[T; 4]>;
+pub(crate) type Few<T> = SmallVec<[T; 4]>;
 
 /// A step: what is locked, what is read, what is peeked at.
-struct Step {
-    locks: Few<usize>,
-    reads: Few<usize>,
-    peeks: Vec<Target>,
+pub(crate) struct Step {
+    pub(crate) locks: Few<usize>,
+    pub(crate) reads: Few<usize>,
+    pub(crate) peeks: Vec<Target>,
     /// Nothing was seen before it.
-    is_first: bool,
-}
-
-/// A lock that was asked for: its CASes, the primary's first, and the read behind that.
-struct AskedLock {
-    entry: usize,
-    bits: SmallVec<[(Replica, Ticket<Word>); 5]>,
-    object: Ticket<Words>,
+    pub(crate) is_first: bool,
 }
 
 /// What is left to do after a round.
 #[derive(Default)]
-struct Left {
+pub(crate) struct Left {
     /// Locks that others have: the entry, and whose it is.
-    lost: Vec<(usize, u64)>,
+    pub(crate) lost: Vec<(usize, u64)>,
     /// Bits of backups that others have.
-    missing: Vec<(usize, Replica)>,
+    pub(crate) missing: Vec<(usize, Replica)>,
     /// What could not be peeked at.
     torn: Vec<Target>,
     /// Something that was locked is newer than the snapshot.
-    too_new: bool,
+    pub(crate) too_new: bool,
 }
 
 /// A round of a step.
@@ -76,6 +61,7 @@ impl Txn {
     /// cannot go on.
     pub async fn access(&mut self, wants: &[Access]) -> Result<(), TxnError> {
         let is_first = self.snapshot.is_none() && self.lock.is_none();
+        let hitchhiked = self.protocol().locking == Locking::Hitchhiked;
         let (mut locks, mut reads, mut peeks) = (Few::new(), Few::new(), Vec::new());
         for want in wants {
             if want.mode == Mode::Peek {
@@ -88,9 +74,13 @@ impl Txn {
             let entry = &mut self.entries[at];
             let update = want.mode != Mode::Read;
             entry.fresh |= want.mode == Mode::Fresh;
-            if update && !entry.locked {
-                locks.push(at);
-            } else if !update && !entry.is_seen() && entry.new.is_none() {
+            if update && hitchhiked {
+                locks.extend((!entry.locked).then_some(at));
+                continue;
+            }
+            // What is locked later is read first, if there is anything.
+            entry.claimed |= update;
+            if !entry.is_seen() && !entry.fresh && entry.new.is_none() {
                 reads.push(at);
             }
         }
@@ -102,10 +92,15 @@ impl Txn {
         self.step(Step { locks, reads, peeks, is_first }).await
     }
 
+    /// Whether something is to be written, and is not locked yet.
+    pub(crate) fn has_unlocked(&self) -> bool {
+        self.entries.iter().any(Entry::is_late)
+    }
+
     /// Locks what is to be written and is not locked yet.
     pub(crate) async fn lock_the_rest(&mut self) -> Result<(), TxnError> {
         let is_first = self.snapshot.is_none() && self.lock.is_none();
-        let late = |at: &usize| self.entries[*at].new.is_some() && !self.entries[*at].locked;
+        let late = |at: &usize| self.entries[*at].is_late();
         let locks: Few<usize> = (0..self.entries.len()).filter(late).collect();
         self.step(Step { locks, reads: Few::new(), peeks: Vec::new(), is_first }).await
     }
@@ -118,6 +113,10 @@ impl Txn {
         // Also if nobody waits for it any more.
         self.failed = Some(TxnError::TimedOut("a step that was not waited for"));
         let done = self.try_and_follow(step).await;
+        let done = match done {
+            Ok(()) => self.log_ahead().await,
+            lost => lost,
+        };
         self.failed = done.as_ref().err().cloned();
         if done.is_err()
             && let Some(release) = self.take_locks(false)
@@ -140,7 +139,7 @@ impl Txn {
             if !lost || !may_follow || tries == MOST_MOVES {
                 return done;
             }
-            (self.leave, self.queues) = self.agent.ready().await?;
+            (self.leave, self.queues) = Box::pin(self.agent.ready()).await?;
             probe!("a reader follows its regions");
             step.reads.iter().for_each(|at| self.entries[*at].forget());
         }
@@ -154,16 +153,27 @@ impl Txn {
         for tries in 1.. {
             let tried = self.try_step(step).await;
             let lost = matches!(tried, Err(TxnError::Conflict(Why::Locked | Why::Older)));
-            if !lost || !step.is_first || tries > MOST_TRIES {
+            let most = match self.protocol().conflicts {
+                Conflicts::Queue => MOST_TRIES,
+                Conflicts::Abort => 0,
+                Conflicts::Wait => MOST_TRIES_OF_PATIENT,
+            };
+            if !lost || !step.is_first || tries > most {
+                // Whoever has it may be dead.
+                if most == 0
+                    && let Some((addr, word)) = self.met.take()
+                {
+                    Box::pin(self.meet(addr, word)).await?;
+                }
                 return tried;
             }
             // Nothing was seen that would not be seen again: it asks once more, a while later.
             probe!("a transaction asks for locks again");
             let start = self.agent.worker.now();
-            self.start_over(step).await?;
+            Box::pin(self.start_over(step)).await?;
             let cost = (self.agent.worker.now() - start).as_nanos() as u64;
             if let Some((addr, word)) = self.met.take() {
-                self.meet(addr, word).await?;
+                Box::pin(self.meet(addr, word)).await?;
             }
             // A release takes about as long as a try.
             let pause = self.agent.worker.random_below(cost.max(100) << (tries + 1).min(5));
@@ -174,18 +184,16 @@ impl Txn {
 
     /// Everything is as it was before the first step.
     async fn start_over(&mut self, step: &Step) -> Result<(), TxnError> {
-        let fresh: Vec<usize> =
-            step.locks.iter().copied().filter(|at| self.entries[*at].fresh).collect();
-        fresh.iter().for_each(|at| self.entries[*at].fresh = false);
-        if let Some(release) = self.take_locks(true) {
+        if let Some(release) = self.take_locks_alone() {
             release.run().await?;
         }
-        fresh.iter().for_each(|at| self.entries[*at].fresh = true);
         for at in step.locks.iter().chain(&step.reads) {
             self.entries[*at].locked = false;
+            self.entries[*at].unproved = false;
             self.entries[*at].forget();
         }
         self.lock = None;
+        self.held.set(None);
         if let Some(snapshot) = self.snapshot.take() {
             self.agent.leave(snapshot);
         }
@@ -206,7 +214,8 @@ impl Txn {
             self.lock = Some(self.agent.next_lock());
         }
         let random = self.agent.worker.random() as usize;
-        let reading = |entry: &usize| Reading::new(*entry, random.wrapping_add(*entry));
+        let from = |entry: usize| self.read_from(random.wrapping_add(entry));
+        let reading = |entry: &usize| Reading::new(*entry, from(*entry));
         let mut readings: Few<Reading> = step.reads.iter().map(reading).collect();
         let mut left = self.lock_and_read(step, &mut readings).await?;
         if !left.lost.is_empty() && step.is_first {
@@ -215,65 +224,21 @@ impl Txn {
             return Err(TxnError::Conflict(Why::Locked));
         }
         if !left.lost.is_empty() {
-            self.ask_again(&mut left).await?;
+            Box::pin(self.ask_again(&mut left)).await?;
         }
         if !left.missing.is_empty() {
-            self.hold_backups(left.missing).await?;
+            Box::pin(self.hold_backups(left.missing)).await?;
         }
         if !readings.is_empty() {
-            self.finish_reads(readings.into_vec()).await?;
+            Box::pin(self.finish_reads(readings.into_vec())).await?;
         }
         if !left.torn.is_empty() {
-            self.finish_peeks(left.torn).await?;
+            Box::pin(self.finish_peeks(left.torn)).await?;
         }
         if left.too_new {
-            self.move_snapshot().await?;
+            Box::pin(self.move_snapshot()).await?;
         }
         Ok(())
-    }
-
-    /// Asks for locks that others had, a few times.
-    async fn ask_again(&mut self, left: &mut Left) -> Result<(), TxnError> {
-        for tries in 1.. {
-            for (entry, word) in &left.lost {
-                self.meet(self.entries[*entry].target.addr, *word).await?;
-            }
-            if left.lost.is_empty() {
-                return Ok(());
-            }
-            if !left.lost.iter().all(|(_, word)| self.may_wait(*word, tries)) {
-                break;
-            }
-            probe!("a transaction that holds locks asks for others again");
-            let start = self.agent.worker.now();
-            // Whoever has the primary needs the bits that were won elsewhere.
-            let mut release = Release::new(self);
-            for (at, _) in &left.lost {
-                release.add(self.leave.config(), self.entries[*at].target.addr);
-                self.entries[*at].posted = false;
-            }
-            left.missing.retain(|(entry, _)| !left.lost.iter().any(|(lost, _)| lost == entry));
-            release.run().await?;
-            let cost = (self.agent.worker.now() - start).as_nanos() as u64;
-            let pause = self.agent.worker.random_below(cost.max(100) << tries.min(3));
-            self.agent.worker.sleep(Duration::from_nanos(pause)).await;
-            let locks = left.lost.drain(..).map(|(at, _)| at).collect();
-            let step = Step { locks, reads: Few::new(), peeks: Vec::new(), is_first: false };
-            let more = self.lock_and_read(&step, &mut Few::new()).await?;
-            left.lost = more.lost;
-            left.missing.extend(more.missing);
-            left.too_new |= more.too_new;
-        }
-        Err(TxnError::Conflict(Why::Locked))
-    }
-
-    /// Whether this may wait once more for a lock, after so many times.
-    pub(crate) fn may_wait(&self, word: u64, waits: u32) -> bool {
-        let most = match self.lock {
-            Some(lock) if lock.is_before(word) => MOST_WAITS_OF_OLDER,
-            _ => MOST_WAITS,
-        };
-        waits <= most
     }
 
     /// Something that was locked is newer than the snapshot. If all that was read is still so, a newer snapshot is
@@ -301,23 +266,8 @@ impl Txn {
         Ok(())
     }
 
-    /// Waits for our turns.
-    async fn take_turns(&mut self, locks: &[usize]) -> Result<(), TxnError> {
-        let mut ordered: Few<usize> = Few::from_slice(locks);
-        ordered.sort_unstable_by_key(|entry| self.entries[*entry].target.addr);
-        let mut has_others = self.entries.iter().any(|entry| entry.turn.is_some());
-        for entry in ordered {
-            let addr = self.entries[entry].target.addr;
-            let agent = &self.agent;
-            let turn = agent.session.turns.wait(&agent.worker, addr, self.age, has_others).await;
-            self.entries[entry].turn = Some(turn.ok_or(TxnError::Conflict(Why::Older))?);
-            has_others = true;
-        }
-        Ok(())
-    }
-
     /// The round trip. Leaves the readings that are not over.
-    async fn lock_and_read(
+    pub(crate) async fn lock_and_read(
         &mut self,
         step: &Step,
         readings: &mut Few<Reading>,
@@ -335,12 +285,16 @@ impl Txn {
         }
         for target in &step.peeks {
             let replicas = replicas(self.leave.config(), target.addr)?;
-            let replica = replicas[agent.worker.random() as usize % replicas.len()];
+            let any = self.read_from(agent.worker.random() as usize);
+            let replica = replicas[any % replicas.len()];
             let at = replica.base + target.addr.offset() + TS;
             let bytes = target.bytes_from_ts();
             posted.peeks.push(round.to(queues.to(replica.node)?).read(at, bytes));
         }
         step.locks.iter().for_each(|entry| self.entries[*entry].posted = true);
+        if !step.locks.is_empty() {
+            self.begins_to_hold();
+        }
         self.trip();
         let done = round.ring().await?;
         let mut tickets = posted.reads.iter();
@@ -365,121 +319,5 @@ impl Txn {
         }
         self.take_all_locked(&agent, &posted.locks, &done, &mut left)?;
         Ok(left)
-    }
-
-    /// Posts the lock CASes of an object, with a read behind the primary's.
-    fn ask<'q>(
-        &self,
-        entry: usize,
-        round: &mut Round<'q>,
-        queues: &'q crate::queues::Queues,
-    ) -> Result<AskedLock, TxnError> {
-        let word = self.lock.map_or(0, Lock::to_word);
-        let target = self.entries[entry].target;
-        let (mut bits, mut object) = (SmallVec::new(), None);
-        for replica in written(self.leave.config(), target.addr)? {
-            let mut bell = round.to(queues.to(replica.node)?);
-            let at = replica.base + target.addr.offset();
-            if !bits.is_empty() && self.agent.has(Trap::StolenBit) {
-                bell.write(at + LOCK, &[word]);
-            }
-            bits.push((replica, bell.cas(at + LOCK, 0, word)));
-            object.get_or_insert_with(|| bell.read(at + TS, target.bytes_from_ts()));
-        }
-        let object = object.expect("there is a primary");
-        Ok(AskedLock { entry, bits, object })
-    }
-
-    /// Which locks are ours, and which not.
-    fn take_all_locked(
-        &mut self,
-        agent: &Agent,
-        asked: &[AskedLock],
-        done: &Done<'_>,
-        left: &mut Left,
-    ) -> Result<(), TxnError> {
-        let mut outcome = Ok(());
-        for lock in asked {
-            let lost = |(_, bit): &&(Replica, Ticket<Word>)| done[*bit] != 0;
-            let lost = lock.bits[1..].iter().filter(lost).map(|(replica, _)| *replica);
-            left.missing.extend(lost.map(|replica| (lock.entry, replica)));
-            let primary = lock.bits[0].1;
-            let won = done[primary] == 0 || agent.has(Trap::ReadOfALostLock);
-            if !won {
-                probe!("a lock is lost");
-                left.lost.push((lock.entry, done[primary]));
-                continue;
-            }
-            match self.take_locked(lock.entry, &done[lock.object]) {
-                Ok(too_new) => left.too_new |= too_new,
-                Err(error) => outcome = Err(error),
-            }
-        }
-        outcome
-    }
-
-    /// An object was locked, and read behind that; whether it is newer than the snapshot.
-    fn take_locked(&mut self, entry: usize, words: &[u64]) -> Result<bool, TxnError> {
-        let known = &self.entries[entry].version;
-        let version = match Version::from_words(words) {
-            Some(version) => version,
-            None if self.agent.has(Trap::ReadOfALostLock) => Version::unchecked(words),
-            // Nobody writes an object without its lock.
-            None => return Err(TxnError::Refused("an object is damaged".into())),
-        };
-        if self.entries[entry].is_seen() && known.ts != version.ts && self.entries[entry].counts {
-            probe!("an object was overtaken before it was locked");
-            return Err(TxnError::Conflict(Why::Overtaken));
-        }
-        let too_new = self.snapshot.is_some_and(|_| version.ts > self.reads_until());
-        if too_new {
-            probe!("a lock-read is newer than the snapshot");
-        }
-        let entry = &mut self.entries[entry];
-        entry.version = version;
-        entry.locked = true;
-        Ok(too_new && !self.agent.has(Trap::NewLockRead))
-    }
-
-    /// Asks for the bits of backups until they are free: whoever has them has lost the primary, or is about
-    /// to release.
-    async fn hold_backups(&mut self, mut missing: Vec<(usize, Replica)>) -> Result<(), TxnError> {
-        let (agent, queues) = (Rc::clone(&self.agent), Rc::clone(&self.queues));
-        let word = self.lock.map_or(0, Lock::to_word);
-        let start = agent.worker.now();
-        if agent.has(Trap::TimeBeforeAllBits) {
-            return Ok(());
-        }
-        for tries in 0u32.. {
-            if missing.is_empty() {
-                break;
-            }
-            probe!("a backup's bit is asked for again");
-            if agent.worker.now() - start > PATIENCE.max(4 * agent.lease()) {
-                return Err(TxnError::TimedOut("a backup's bit"));
-            }
-            agent.worker.sleep(Duration::from_nanos(200 << tries.min(8))).await;
-            let mut round = agent.worker.round().counted(&agent.tally, EXECUTE);
-            let mut bits = Vec::with_capacity(missing.len());
-            for (entry, replica) in &missing {
-                let addr = self.entries[*entry].target.addr;
-                let mut bell = round.to(queues.to(replica.node)?);
-                if agent.has(Trap::StolenBit) {
-                    bell.write(replica.base + addr.offset() + LOCK, &[word]);
-                }
-                bits.push(bell.cas(replica.base + addr.offset() + LOCK, 0, word));
-            }
-            self.trip();
-            let done = round.ring().await?;
-            let stolen = agent.has(Trap::StolenBit);
-            let words: Vec<u64> = bits.into_iter().map(|bit| done[bit]).collect();
-            drop(done);
-            for ((entry, _), word) in missing.iter().zip(&words).filter(|(_, word)| **word != 0) {
-                self.meet(self.entries[*entry].target.addr, *word).await?;
-            }
-            let mut words = words.into_iter();
-            missing.retain(|_| words.next().expect("one each") != 0 && !stolen);
-        }
-        Ok(())
     }
 }

@@ -69,6 +69,8 @@ pub(crate) async fn look(agent: &Rc<Agent>) -> Result<(), TxnError> {
     if !session.told.load(Ordering::Acquire) {
         let places = u64::from(session.identity.slot) + 1;
         raise(agent, &queues, permit.config(), SESSIONS, places).await?;
+        // After a loss of power, too, nobody overlooks what this leaves behind.
+        queues.flush_all(&agent.worker).await?;
     }
     loop {
         let known = session.sessions.load(Ordering::Relaxed);

@@ -18,9 +18,12 @@
 //! | [`Level`] | what a transaction is promised |
 //! | `watch`, `repair` | who lives, and what the dead leave behind |
 //! | `copy` | copies of regions, made while transactions go on |
+//! | [`Scrub`] | flaws of objects, found before anybody needs them |
 //! | [`Session`], `place` | what the threads of a process share |
 //! | [`Agent`], `reach` | a thread of a session, and how it reaches the nodes |
-//! | [`Txn`] | a transaction; `execute`, `reader`, `commit` and `release` are its phases |
+//! | [`Txn`] | a transaction; `execute`, `reader`, `locking`, `validate`, `log`, `install` and `release` are its phases, `commit` their order |
+//! | [`protocol`] | which technique each phase uses: presets of the papers |
+//! | `versions` | a version cache, in the memory of the compute node |
 //!
 //! | round trips | |
 //! | --- | --- |
@@ -34,14 +37,20 @@ mod blob;
 pub mod clock;
 mod commit;
 mod copy;
+mod entry;
 mod error;
 mod execute;
+mod holding;
 mod horizon;
+mod install;
 mod level;
+mod locking;
+mod log;
 mod noted;
 pub mod object;
 mod old;
 mod place;
+pub mod protocol;
 mod queues;
 mod reach;
 mod reader;
@@ -49,24 +58,31 @@ pub mod record;
 mod release;
 mod repair;
 mod ring;
+mod scrub;
 mod session;
 mod space;
 pub mod system;
 mod trap;
 mod turns;
 mod txn;
+mod validate;
+mod versions;
 mod watch;
 mod words;
 
 pub use agent::{Agent, Parts};
 pub use blob::Blob;
 pub use error::{TxnError, Why};
+pub use holding::Holding;
 pub use level::Level;
 pub use object::{Target, Version};
 pub use old::OldVersions;
+pub use protocol::{Protocol, Technique};
+pub use scrub::{Flaw, Names, Scrub, Scrubbed, Wrong};
 pub use session::{Identity, Limits, Session};
 pub use trap::Trap;
 pub use txn::{Access, Effort, Mode, Txn};
+pub use versions::VersionCache;
 
 use farside_fabric::Phase;
 
@@ -84,3 +100,7 @@ pub const HORIZON: Phase = Phase(5);
 pub const BLOB: Phase = Phase(6);
 /// Looks after the heap.
 pub const SPACE: Phase = Phase(7);
+/// Writes records ahead of time.
+pub const LOG: Phase = Phase(9);
+/// Looks at what nobody needs.
+pub const SCRUB: Phase = Phase(8);

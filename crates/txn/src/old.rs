@@ -126,7 +126,7 @@ impl Agent {
             _ if waited > PATIENCE.max(4 * self.lease()) => Err(no_room()),
             OldVersions::Truncate | OldVersions::None => {
                 probe!("old versions are given up");
-                self.with_ring(region, |ring| ring.forget(u64::MAX))?;
+                self.with_ring(region, |ring| ring.forget(u64::MAX));
                 if !waited.is_zero() {
                     // What others need to repair this is not given up.
                     self.worker.sleep(horizon::TELLING).await;
@@ -148,10 +148,11 @@ impl Agent {
             let full_at = session.outside.full_at.load(Ordering::Acquire);
             full_at > 0 && session.horizon.load(Ordering::Acquire) <= full_at
         };
-        let start = self.worker.now();
+        let mut start = None;
         while is_full() {
             probe!("a writer waits for room for old versions");
-            if self.worker.now() - start > PATIENCE.max(4 * self.lease()) {
+            let now = self.worker.now();
+            if now - *start.get_or_insert(now) > PATIENCE.max(4 * self.lease()) {
                 return Err(no_room());
             }
             self.worker.sleep(horizon::TELLING).await;

@@ -2,16 +2,17 @@
 
 use std::sync::atomic::Ordering;
 
-use farside_fabric::Worker;
+use farside_fabric::{Worker, probe};
 use farside_pool::alloc::FREED;
 use farside_pool::{Config, Links, Replica, Seat};
 
+use crate::agent::Agent;
 use crate::object::{HEADER, Raw};
 use crate::queues::{Queues, replicas, waves};
 use crate::session::{Identity, Limbo, Session, is_slab_owner};
 use crate::space::is_joined;
 use crate::system::{self, BOARD, CLIENT, LINE_WORDS, Line, OLDEST, PLACES};
-use crate::{TxnError, reach};
+use crate::{TxnError, reach, watch};
 
 /// A word of the system chunk that is decided at the primary, and then told to the copies. One who has told all of them
 /// while the configuration lasts has it, whichever of the nodes fails next.
@@ -187,4 +188,18 @@ pub(crate) async fn vacate(
         round.ring().await?;
     }
     Ok(())
+}
+
+/// Whether a work of which one is enough is ours: a word of the system chunk says whose it is. Two who do it do no harm.
+pub(crate) async fn claim(agent: &Agent, word: u64) -> Result<bool, TxnError> {
+    let (permit, queues) = agent.act().await?;
+    let word = Decided::new(&agent.worker, &queues, permit.config(), word)?;
+    let me = agent.session.identity.client;
+    let Some(holder) = word.take(0, me).await? else { return Ok(true) };
+    let patience = watch::patience(agent.lease());
+    if agent.session.watch.lives(holder, agent.worker.now(), patience) {
+        return Ok(false);
+    }
+    probe!("a work is taken over from one who died");
+    Ok(word.take(holder, me).await?.is_none())
 }

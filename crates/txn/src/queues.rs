@@ -19,8 +19,10 @@ pub(crate) struct Queues {
 impl Queues {
     #[inline]
     pub(crate) fn to(&self, node: u16) -> Result<&Queue, TxnError> {
-        let known = self.to.iter().find(|(id, _)| *id == node);
-        known.map(|(_, queue)| queue).ok_or(TxnError::Unreachable(node))
+        match self.to.iter().find(|(id, _)| *id == node) {
+            Some((_, queue)) => Ok(queue),
+            None => Err(TxnError::Unreachable(node)),
+        }
     }
 
     pub(crate) fn is_broken(&self) -> bool {

@@ -131,9 +131,12 @@ impl Txn {
             let mut round = agent.worker.round().counted(&agent.tally, EXECUTE);
             let mut tickets = Vec::with_capacity(torn.len());
             for target in &torn {
-                let primary = replicas(self.leave.config(), target.addr)?[0];
-                let at = primary.base + target.addr.offset() + TS;
-                let bell = &mut round.to(queues.to(primary.node)?);
+                let replicas = replicas(self.leave.config(), target.addr)?;
+                // One that is damaged may be whole elsewhere.
+                let replica =
+                    replicas[tries.saturating_sub(TORN_AT_ONCE) as usize % replicas.len()];
+                let at = replica.base + target.addr.offset() + TS;
+                let bell = &mut round.to(queues.to(replica.node)?);
                 tickets.push(bell.read(at, target.bytes_from_ts()));
             }
             self.trip();
@@ -157,20 +160,22 @@ impl Txn {
     ) -> Result<(), TxnError> {
         let start = self.agent.worker.now();
         while !readings.is_empty() {
+            let began = self.agent.worker.now();
             let waits = readings.iter().map(|reading| reading.waits).max().unwrap_or(0);
             if waits > 0 {
                 let mut held = readings.iter().filter(|reading| reading.waits > 0);
                 let may_wait = held.all(|reading| self.may_wait(reading.lock, reading.waits));
                 if self.holds_locks() && !may_wait {
                     probe!("a reader that holds locks gives way");
+                    if waits == 1 {
+                        self.meet_all(&readings).await?;
+                    }
                     return Err(TxnError::Conflict(Why::Locked));
                 }
                 if self.agent.worker.now() - start > PATIENCE.max(4 * self.agent.lease()) {
                     return Err(TxnError::TimedOut("a lock that is older than the snapshot"));
                 }
-                for reading in readings.iter().filter(|reading| reading.waits > 0) {
-                    self.meet(self.entries[reading.entry].target.addr, reading.lock).await?;
-                }
+                self.meet_all(&readings).await?;
                 let pause = Duration::from_nanos(500 << waits.min(6));
                 self.agent.worker.sleep(pause).await;
             }
@@ -178,6 +183,10 @@ impl Txn {
                 self.agent.worker.sleep(Duration::from_micros(10)).await;
             }
             let looks = self.look(&readings).await?;
+            if waits > 0 {
+                let waited_ns = (self.agent.worker.now() - began).as_nanos() as u64;
+                self.count(|effort| effort.waited_ns += waited_ns);
+            }
             let mut left = Vec::new();
             for (mut reading, look) in readings.into_iter().zip(looks) {
                 if !self.take_in(&mut reading, look)? {
@@ -185,6 +194,14 @@ impl Txn {
                 }
             }
             readings = left;
+        }
+        Ok(())
+    }
+
+    /// Those who have what is waited for may be dead.
+    async fn meet_all(&mut self, readings: &[Reading]) -> Result<(), TxnError> {
+        for reading in readings.iter().filter(|reading| reading.waits > 0) {
+            self.meet(self.entries[reading.entry].target.addr, reading.lock).await?;
         }
         Ok(())
     }
@@ -279,6 +296,9 @@ impl Txn {
                 } else if reading.torn > MOST_TORN {
                     // Nobody writes for so long: there is no object any more.
                     return Err(TxnError::TooOld);
+                } else if reading.torn > TORN_AT_ONCE {
+                    probe!("a reader looks elsewhere for an object that is damaged");
+                    reading.replica += 1;
                 }
             }
             Look::Follow { .. } if self.needs_the_newest() => {

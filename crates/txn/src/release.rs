@@ -10,6 +10,7 @@ use farside_pool::{Addr, Config, Replica};
 use smallvec::SmallVec;
 
 use crate::agent::Agent;
+use crate::holding::Held;
 use crate::object::{IN_USE, LOCK, Raw};
 use crate::queues::{Queues, written};
 use crate::ring::Released;
@@ -40,6 +41,8 @@ pub(crate) struct Release {
     pub(crate) later: Vec<(u64, Addr, Raw)>,
     /// Told when the locks are free.
     pub(crate) released: Option<Released>,
+    /// Since when they are held, if that is to be noted.
+    pub(crate) held: Option<Held>,
     /// Nothing is left to do.
     done: bool,
     /// It was begun again: a thread that ends drops that, too, and there is an end to it.
@@ -47,8 +50,9 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    pub(crate) fn new(txn: &Txn) -> Self {
-        Release {
+    /// In a box: it is handed on several times, and is large.
+    pub(crate) fn new(txn: &Txn) -> Box<Self> {
+        Box::new(Release {
             agent: Rc::clone(&txn.agent),
             queues: Rc::clone(&txn.queues),
             word: txn.lock.map_or(0, Lock::to_word),
@@ -59,9 +63,10 @@ impl Release {
             doomed: Vec::new(),
             later: Vec::new(),
             released: None,
+            held: None,
             done: false,
             again: false,
-        }
+        })
     }
 
     /// One more object, whose lock CASes were posted.
@@ -70,7 +75,25 @@ impl Release {
         self.places.extend(replicas.map(|replica| (replica, addr)));
     }
 
-    pub(crate) fn is_needed(&self) -> bool {
+    /// Those of primaries were given back with what was written last, of these objects.
+    pub(crate) fn has_no_primaries(&mut self, config: &Config, objects: &[Addr]) {
+        let is_primary = |replica: &Replica, addr: Addr| {
+            written(config, addr).into_iter().flatten().next().as_ref() == Some(replica)
+        };
+        self.places
+            .retain(|(replica, addr)| !(objects.contains(addr) && is_primary(replica, *addr)));
+    }
+
+    /// Itself, if there is anything to give back.
+    pub(crate) fn if_needed(mut self: Box<Self>) -> Option<Box<Self>> {
+        if self.is_needed() {
+            return Some(self);
+        }
+        self.forget();
+        None
+    }
+
+    fn is_needed(&self) -> bool {
         !(self.places.is_empty()
             && self.turns.is_empty()
             && self.unused.is_empty()
@@ -88,7 +111,7 @@ impl Release {
     }
 
     /// Gives them back while others go on.
-    pub(crate) fn detach(self) {
+    pub(crate) fn detach(self: Box<Self>) {
         let agent = Rc::clone(&self.agent);
         let mut run = Box::pin(self.run());
         // Where verbs take effect at once, that is all.
@@ -100,7 +123,7 @@ impl Release {
 
     /// Gives them back: each only if it is still ours. Again after an error, in new queues, and not where nodes were put
     /// out. Nobody waits for long: the rest is done beside.
-    pub(crate) async fn run(mut self) -> Result<(), TxnError> {
+    pub(crate) async fn run(mut self: Box<Self>) -> Result<(), TxnError> {
         let agent = Rc::clone(&self.agent);
         let patience = PATIENCE.max(4 * agent.lease());
         let mut since = None;
@@ -122,10 +145,12 @@ impl Release {
                 agent.worker.sleep(Duration::from_micros(1 << tries.min(12))).await;
             }
             let config = agent.seat.view().config();
-            self.queues = agent.reach(&config).await;
+            self.queues = Box::pin(agent.reach(&config)).await;
             self.places.retain(|(replica, addr)| config.has(addr.region(), replica));
         }
         self.turns.clear();
+        let held = self.held.take();
+        agent.note_held(held.map(|held| Held { phases: held.phases + 1, ..held }));
         if let Some(released) = self.released.take() {
             // A lock that came back after a loss of power would need the record, everywhere.
             match self.flush().await {
@@ -134,7 +159,10 @@ impl Release {
             }
         }
         self.places.clear();
-        self.free().await;
+        self.forget_places();
+        if !(self.blobs.is_empty() && self.doomed.is_empty()) {
+            Box::pin(self.free()).await;
+        }
         self.done = true;
         Ok(())
     }
@@ -145,8 +173,8 @@ impl Release {
     }
 
     /// What is left of it.
-    fn take_rest(&mut self) -> Self {
-        let rest = Release {
+    fn take_rest(&mut self) -> Box<Self> {
+        let rest = Box::new(Release {
             agent: Rc::clone(&self.agent),
             queues: Rc::clone(&self.queues),
             word: self.word,
@@ -157,9 +185,10 @@ impl Release {
             doomed: std::mem::take(&mut self.doomed),
             later: std::mem::take(&mut self.later),
             released: self.released.take(),
+            held: self.held.take(),
             done: false,
             again: true,
-        };
+        });
         self.done = true;
         rest
     }
@@ -194,13 +223,17 @@ impl Release {
         Ok(())
     }
 
-    async fn free(&mut self) {
+    /// What was not used is free at once, and what others may read is later.
+    fn forget_places(&mut self) {
         for addr in self.unused.drain(..) {
             self.agent.give_back(addr);
         }
         for (time, addr, raw) in self.later.drain(..) {
             self.agent.free_after(time, addr, raw);
         }
+    }
+
+    async fn free(&mut self) {
         for addr in self.blobs.drain(..) {
             // Where a copy is in the making nothing is freed.
             let joined = is_joined(&self.agent.config(), addr);

@@ -7,10 +7,21 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use farside_fabric::probe;
 use farside_pool::Addr;
+
+use crate::object::Target;
+use crate::txn::Txn;
+use crate::{TxnError, horizon, record};
 
 /// The heap's word is before it.
 const HEAD_BYTES: u64 = 8;
+
+/// The heap's word, before a record that is outside of the ring.
+pub(crate) const RECORD_HEAD: u64 = 8;
+
+/// A place for a record, and whether that is outside of the ring.
+pub(crate) type RecordPlace = (u64, bool);
 
 /// Whether a transaction has released all its locks.
 pub(crate) type Released = Rc<Cell<bool>>;
@@ -90,6 +101,61 @@ impl Ring {
         self.next = at + bytes;
         self.slots.push_back(Slot { at, time, released: Rc::clone(released) });
         Some(self.begin + at)
+    }
+}
+
+impl Txn {
+    /// A place for a record in the ring, if there is one, and room.
+    pub(crate) fn ring_slot(&self, at: usize, time: u64, released: &Released) -> Option<u64> {
+        let Target { addr, room } = self.entries[at].target;
+        let bytes = record::bytes(self.entries[at].version.words.len() as u32);
+        // Readers do not know how long the old version is.
+        let reach = record::bytes(room);
+        self.agent
+            .with_ring(addr.region(), |ring: &mut Ring| ring.take(bytes, reach, time, released))?
+    }
+
+    /// A place for a record, and whether that is outside of the ring: where there is no room in it, because somebody
+    /// reads an old snapshot, or this writes much, a record has a place of its own.
+    pub(crate) async fn take_slot(
+        &mut self,
+        at: usize,
+        time: u64,
+        released: &Released,
+    ) -> Result<RecordPlace, TxnError> {
+        if let Some(place) = self.ring_slot(at, time, released) {
+            return Ok((place, false));
+        }
+        Box::pin(self.find_slot(at, time, released)).await
+    }
+
+    /// The same, where it takes longer.
+    async fn find_slot(
+        &mut self,
+        at: usize,
+        time: u64,
+        released: &Released,
+    ) -> Result<RecordPlace, TxnError> {
+        let Target { addr, room } = self.entries[at].target;
+        let (region, reach) = (addr.region(), record::bytes(room));
+        self.agent.need_ring(region).await?;
+        let start = self.agent.worker.now();
+        loop {
+            if let Some(place) = self.ring_slot(at, time, released) {
+                return Ok((place, false));
+            }
+            horizon::look(&self.agent).await?;
+            if let Some(place) = self.ring_slot(at, time, released) {
+                return Ok((place, false));
+            }
+            let waited = self.agent.worker.now() - start;
+            let outside = self.agent.place_outside(region, reach + RECORD_HEAD, waited).await?;
+            if let Some(addr) = outside {
+                probe!("a record is outside of the ring");
+                self.spilled.push(addr);
+                return Ok((addr.offset() + RECORD_HEAD, true));
+            }
+        }
     }
 }
 

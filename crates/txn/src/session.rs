@@ -6,12 +6,15 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use farside_pool::Addr;
 
 use crate::old::{OldVersions, Outside};
+use crate::protocol::Protocol;
 use crate::system::PLACES;
 use crate::turns::Turns;
+use crate::versions::VersionCache;
 use crate::watch::Watch;
 use crate::words::{Lock, OWNERS};
 
@@ -19,9 +22,9 @@ use crate::words::{Lock, OWNERS};
 pub(crate) const IDLE: u64 = u64::MAX;
 
 /// Owners of locks that a session has: its threads are numbered from 1 below this.
-pub(crate) const THREADS: u16 = 16;
+pub(crate) const THREADS: u16 = 32;
 
-const _: () = assert!(PLACES as u16 <= OWNERS / THREADS);
+const _: () = assert!(PLACES as u16 <= OWNERS / THREADS && THREADS.is_power_of_two());
 
 /// Owners of slabs by this name are threads of sessions; no other sort of owner has it.
 const SLAB_OWNERS: u64 = 1 << 47;
@@ -37,9 +40,10 @@ pub struct Limits {
     pub old_versions: OldVersions,
     /// Whether a commit is on disk when it is reported, where nodes keep what is flushed.
     pub durable: bool,
-    /// Whether all that a transaction reads is of one moment, also if it is aborted later. Without, it reads what is newest, and
-    /// looks again when it commits. That is for comparison: all sessions of a pool have to agree.
-    pub opacity: bool,
+    /// How transactions go through their phases: all sessions of a pool have to agree.
+    pub protocol: Protocol,
+    /// How often all objects are looked at, by somebody who is there for so long; `None`: never.
+    pub scrub: Option<Duration>,
 }
 
 impl Default for Limits {
@@ -49,8 +53,21 @@ impl Default for Limits {
             old_bytes: 64 << 20,
             old_versions: OldVersions::Block,
             durable: true,
-            opacity: true,
+            protocol: Protocol::default(),
+            scrub: Some(Duration::from_secs(3600)),
         }
+    }
+}
+
+impl Limits {
+    /// Follows a protocol.
+    #[must_use]
+    pub fn following(mut self, protocol: Protocol) -> Self {
+        self.protocol = protocol;
+        if !protocol.old_versions {
+            self.old_versions = OldVersions::None;
+        }
+        self
     }
 }
 
@@ -96,6 +113,8 @@ pub struct Session {
     pub(crate) watch: Watch,
     /// It was taken for dead: nothing that it does has any effect.
     pub(crate) fenced: AtomicBool,
+    /// What is known of versions, where that is used.
+    pub(crate) versions: Option<Arc<VersionCache>>,
 }
 
 /// Something that is freed when no snapshot is older than a time.
@@ -138,6 +157,15 @@ pub(crate) struct Vacancy {
 impl Session {
     /// The session of this process.
     pub fn new(identity: Identity, limits: Limits) -> Arc<Self> {
+        Self::sharing(identity, limits, limits.protocol.version_cache.then(Arc::default))
+    }
+
+    /// The same with a version cache that others have, too.
+    pub fn sharing(
+        identity: Identity,
+        limits: Limits,
+        versions: Option<Arc<VersionCache>>,
+    ) -> Arc<Self> {
         assert!(usize::from(identity.slot) < PLACES, "a place on the board");
         Arc::new(Session {
             identity,
@@ -156,6 +184,7 @@ impl Session {
             beat: AtomicU64::new(0),
             watch: Watch::new(),
             fenced: AtomicBool::new(false),
+            versions,
         })
     }
 

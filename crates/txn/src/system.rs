@@ -8,6 +8,8 @@
 //! | 16 | sessions: places on the board that are in use, or were, counted from the first |
 //! | 24 | copier: who makes copies of regions, by the id under which it is fenced; 0: nobody does |
 //! | 32 | copied: which copy was made last, and how far |
+//! | 64 | scrubber: who looks at all objects; 0: nobody does |
+//! | 72 | scrubbed: what was found when that was last done |
 //! | 1 KiB | board: a line for each session |
 //! | 60 KiB | the root of the catalog: an object |
 //!
@@ -27,6 +29,8 @@
 use farside_pool::alloc::{SYSTEM_BYTES, SYSTEM_OFFSET};
 use farside_pool::{Addr, RegionId};
 
+use crate::object::Target;
+
 /// The region that has it.
 pub(crate) const REGION: RegionId = RegionId(0);
 
@@ -35,11 +39,13 @@ pub(crate) const REQUEST: u64 = SYSTEM_OFFSET + 8;
 pub(crate) const SESSIONS: u64 = SYSTEM_OFFSET + 16;
 pub(crate) const COPIER: u64 = SYSTEM_OFFSET + 24;
 pub(crate) const COPIED: u64 = SYSTEM_OFFSET + 32;
+pub(crate) const SCRUBBER: u64 = SYSTEM_OFFSET + 64;
+pub(crate) const SCRUBBED: u64 = SYSTEM_OFFSET + 72;
 pub(crate) const BOARD: u64 = SYSTEM_OFFSET + (1 << 10);
 const CATALOG: u64 = SYSTEM_OFFSET + (60 << 10);
 
 /// Sessions at a time.
-pub(crate) const PLACES: usize = 1024;
+pub(crate) const PLACES: usize = 512;
 
 /// Bytes and words of a line on the board.
 pub(crate) const LINE_BYTES: u64 = 56;
@@ -52,7 +58,7 @@ pub(crate) const OLDEST: u64 = 16;
 pub(crate) const SINCE: u64 = 40;
 
 /// Changes with the format of anything in far memory.
-pub(crate) const THIS_FORMAT: u64 = 0xfa25_1de0_0000_0003;
+pub(crate) const THIS_FORMAT: u64 = 0xfa25_1de0_0000_0004;
 
 const _: () = assert!(BOARD + PLACES as u64 * LINE_BYTES <= CATALOG);
 const _: () = assert!(LINE_WORDS as u64 * 8 == LINE_BYTES);
@@ -66,6 +72,12 @@ pub(crate) fn line(slot: u16) -> u64 {
 /// Where the catalog begins: an object that exists from the first.
 pub fn catalog_root() -> Addr {
     Addr::new(REGION, CATALOG).expect("a small offset")
+}
+
+/// The same as an object, with the room that it has.
+pub(crate) fn catalog_target() -> Target {
+    let room = SYSTEM_OFFSET + SYSTEM_BYTES - CATALOG - Target::bytes(0);
+    Target { addr: catalog_root(), room: room as u32 / 8 }
 }
 
 /// A line on the board.

@@ -58,6 +58,8 @@ pub enum Trap {
     BodyBeforeRecords,
     /// What a repairer has decided is there for others before it is durable.
     RepairWithoutFlush,
+    /// A repairer gives up records before it is durable that their locks were given back.
+    RepairForgetsEarly,
     /// A record is used again before it is durable that its locks were given back.
     ReleaseWithoutFlush,
 }

@@ -8,18 +8,19 @@
 //! way to older ones: so no two wait for each other. One that gives way keeps its age when it begins again, and is
 //! the oldest some day: nobody starves.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use farside_fabric::{Worker, probe};
 use farside_pool::Addr;
+use smallvec::SmallVec;
 
 const SHARDS: usize = 64;
 
-/// Who waits for each object, the first first: their ages. A transaction waits for one at a time.
-type Shard = HashMap<Addr, VecDeque<u64>, BuildHasherDefault<AddrHasher>>;
+/// Who waits for each object, the first first: their ages. Mostly there is only one.
+type Shard = HashMap<Addr, SmallVec<[u64; 2]>, BuildHasherDefault<AddrHasher>>;
 
 /// Addresses are spread well enough.
 #[derive(Default)]
@@ -84,7 +85,7 @@ impl Turns {
                 probe!("a transaction gives way to an older one");
                 return None;
             }
-            waiting.push_back(age);
+            waiting.push(age);
             if waiting.len() == 1 {
                 drop(shard);
                 return Some(Turn { turns: Arc::clone(self), addr, age });
@@ -111,7 +112,7 @@ impl Turns {
 impl Turn {
     fn has_come(&self) -> bool {
         let shard = self.turns.shard(self.addr);
-        let first = shard.get(&self.addr).and_then(VecDeque::front);
+        let first = shard.get(&self.addr).and_then(|waiting| waiting.first());
         first == Some(&self.age)
     }
 }

@@ -9,10 +9,13 @@ use farside_pool::{Addr, Leave};
 
 use crate::agent::Agent;
 use crate::blob::NewBlob;
+use crate::entry::{Entry, UNSEEN};
+use crate::holding::Held;
+use crate::log::Logged;
 use crate::object::{Target, Version};
+use crate::protocol::{Conflicts, Locking, Protocol, Undo};
 use crate::queues::Queues;
 use crate::release::Release;
-use crate::turns::Turn;
 use crate::words::Lock;
 use crate::{Level, TxnError};
 
@@ -38,60 +41,6 @@ pub struct Access {
     pub mode: Mode,
 }
 
-/// What a transaction knows of an object.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) target: Target,
-    /// As it was read.
-    pub(crate) version: Version,
-    /// It is locked, on all replicas.
-    pub(crate) locked: bool,
-    /// Lock CASes were posted: to be taken back.
-    pub(crate) posted: bool,
-    /// It is at a place that was just allocated.
-    pub(crate) fresh: bool,
-    /// What was read here must still be so at the commit.
-    pub(crate) counts: bool,
-    /// Something depends on it for sure.
-    needed: bool,
-    /// Our turn among those of this process who want to lock it.
-    pub(crate) turn: Option<Turn>,
-    /// What will be written.
-    pub(crate) new: Option<Version>,
-}
-
-impl Entry {
-    /// Not seen yet.
-    pub(crate) fn new(target: Target) -> Self {
-        let version = Version { ts: UNSEEN, ..Version::default() };
-        Entry {
-            target,
-            version,
-            locked: false,
-            posted: false,
-            fresh: false,
-            counts: true,
-            needed: false,
-            turn: None,
-            new: None,
-        }
-    }
-
-    pub(crate) fn is_seen(&self) -> bool {
-        self.version.ts != UNSEEN
-    }
-
-    /// It is to be looked at again.
-    pub(crate) fn forget(&mut self) {
-        self.version = Version { ts: UNSEEN, ..Version::default() };
-    }
-
-    /// It was only read, and counts.
-    pub(crate) fn is_only_read(&self) -> bool {
-        !self.locked && self.counts && self.is_seen()
-    }
-}
-
 /// What transactions took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Effort {
@@ -101,6 +50,8 @@ pub struct Effort {
     pub waits: u64,
     /// How often a reader went back to an older version.
     pub hops: u64,
+    /// For how many nanoseconds readers waited for locks.
+    pub waited_ns: u64,
 }
 
 /// A transaction. Dropping it aborts it.
@@ -111,6 +62,8 @@ pub struct Txn {
     pub(crate) queues: Rc<Queues>,
     /// Its age, among the transactions of its process.
     pub(crate) age: u64,
+    /// How it goes through its phases.
+    protocol: Protocol,
     /// What it is promised.
     level: Level,
     /// It will probably write something.
@@ -133,6 +86,10 @@ pub struct Txn {
     pub(crate) blobs_posted: Cell<bool>,
     /// Places for records outside of the ring.
     pub(crate) spilled: Vec<Addr>,
+    /// Records that were written ahead of time.
+    pub(crate) logged: Option<Logged>,
+    /// Since when it has locks, or asks for some.
+    pub(crate) held: Cell<Option<Held>>,
     /// Why it cannot go on.
     pub(crate) failed: Option<TxnError>,
     /// A lock that was in the way.
@@ -158,11 +115,13 @@ const FEW: usize = 16;
 impl Txn {
     pub(crate) fn new(agent: Rc<Agent>, leave: Leave, queues: Rc<Queues>, age: u64) -> Box<Self> {
         let floor = agent.enter_floor();
+        let protocol = *agent.protocol();
         Box::new(Txn {
             agent,
             leave,
             queues,
             age,
+            protocol,
             level: Level::default(),
             will_write: false,
             floor,
@@ -175,6 +134,8 @@ impl Txn {
             blobs: Vec::new(),
             blobs_posted: Cell::new(false),
             spilled: Vec::new(),
+            logged: None,
+            held: Cell::new(None),
             failed: None,
             met: None,
             effort: None,
@@ -191,6 +152,23 @@ impl Txn {
     #[inline]
     pub(crate) fn trip(&self) {
         self.count(|effort| effort.round_trips += 1);
+        if let Some(held) = self.held.get() {
+            self.held.set(Some(Held { phases: held.phases + 1, ..held }));
+        }
+    }
+
+    /// It asks for locks.
+    pub(crate) fn begins_to_hold(&self) {
+        // Clocks are read only where somebody counts.
+        if self.agent.holding.get().is_some() && self.held.get().is_none() {
+            self.held.set(Some(Held { since: self.agent.worker.now(), phases: 0 }));
+        }
+    }
+
+    /// Which copy is read, of those that one who does not care would take by this number.
+    #[inline]
+    pub(crate) fn read_from(&self, any: usize) -> usize {
+        if self.protocol().backup_reads { any } else { 0 }
     }
 
     #[inline]
@@ -269,9 +247,10 @@ impl Txn {
         entry.is_seen().then_some(&entry.version)
     }
 
-    /// Whether an object is locked.
+    /// Whether an object is locked, or will be.
     pub fn is_locked(&self, target: Target) -> bool {
-        self.find(target.addr).is_some_and(|at| self.entries[at].locked)
+        let entry = self.find(target.addr).map(|at| &self.entries[at]);
+        entry.is_some_and(|entry| entry.locked || entry.claimed)
     }
 
     /// What was read from an object must still be so at the commit: that is what counts, whatever is said later.
@@ -331,9 +310,22 @@ impl Txn {
         Ok(())
     }
 
+    /// How it goes through its phases.
+    #[inline]
+    pub(crate) fn protocol(&self) -> &Protocol {
+        &self.protocol
+    }
+
+    /// Whatever is wanted for writing is locked at once, by any protocol: for one that needs the locks alone.
+    pub(crate) fn lock_at_once(&mut self) {
+        self.protocol.locking = Locking::Hitchhiked;
+        self.protocol.conflicts = Conflicts::Queue;
+        self.protocol.undo = Undo::Combined;
+    }
+
     /// Whether all that it reads is of one moment.
     pub(crate) fn is_opaque(&self) -> bool {
-        self.agent.session.limits.opacity
+        self.protocol().opacity
     }
 
     /// The latest version that may be read: that of the snapshot, or without opacity the newest.
@@ -431,22 +423,36 @@ impl Txn {
         }
     }
 
-    /// All locks that were posted, and all places that were not used, to be given back; `None` if there are none.
-    pub(crate) fn take_locks(&mut self, committed: bool) -> Option<Release> {
+    /// All locks that were posted, to be given back; places are kept: it asks again, or ends.
+    pub(crate) fn take_locks_alone(&mut self) -> Option<Box<Release>> {
+        self.gather_locks().if_needed()
+    }
+
+    fn gather_locks(&mut self) -> Box<Release> {
         let mut release = Release::new(self);
-        let mut turns = smallvec::SmallVec::new();
         for entry in &mut self.entries {
-            turns.extend(entry.turn.take());
+            release.turns.extend(entry.turn.take());
             if std::mem::take(&mut entry.posted) {
                 release.add(self.leave.config(), entry.target.addr);
             }
+        }
+        release
+    }
+
+    /// All locks that were posted, and all places that were not used, to be given back; `None` if there are none.
+    pub(crate) fn take_locks(&mut self, committed: bool) -> Option<Box<Release>> {
+        let is_bare = |entry: &Entry| !entry.posted && !entry.fresh && entry.turn.is_none();
+        if self.entries.iter().all(is_bare) && self.blobs.is_empty() && self.spilled.is_empty() {
+            return None;
+        }
+        let mut release = self.gather_locks();
+        for entry in &mut self.entries {
             let unused = entry.fresh && (!committed || entry.new.is_none());
             if unused {
                 entry.fresh = false;
                 release.unused.push(entry.target.addr);
             }
         }
-        release.turns = turns;
         if !committed {
             let blobs = self.blobs.drain(..).map(|blob| blob.addr);
             match self.blobs_posted.get() {
@@ -455,16 +461,9 @@ impl Txn {
             }
             release.unused.append(&mut self.spilled);
         }
-        if release.is_needed() {
-            return Some(release);
-        }
-        release.forget();
-        None
+        release.if_needed()
     }
 }
-
-/// The time of an object that was not read.
-pub(crate) const UNSEEN: u64 = u64::MAX;
 
 impl Drop for Txn {
     fn drop(&mut self) {

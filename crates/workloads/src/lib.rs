@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`engine`] | a store as workloads see it; the reference engine, sound and broken |
 //! | [`load`] | the workloads: what is loaded, what runs, what must hold in the end |
+//! | [`shapes`] | what one transaction takes, by its shape and the protocol |
 //! | [`trial`] | a workload in the simulator, with its history checked |
 //! | [`driver`] | runs a workload on an engine, and counts |
 //! | [`history`] | what attempts at transactions did and saw, as files |
@@ -18,5 +19,6 @@ pub mod engine;
 pub mod history;
 pub mod load;
 pub mod pool;
+pub mod shapes;
 mod sim_connect;
 pub mod trial;

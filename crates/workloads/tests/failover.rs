@@ -4,7 +4,7 @@
 mod common;
 
 use farside_sim::Faults;
-use farside_txn::{Level, Trap};
+use farside_txn::{Level, Protocol as Phases, Trap};
 use farside_workloads::load::Kind;
 use farside_workloads::trial::{Protocol, Trial};
 
@@ -13,7 +13,12 @@ fn trial(seed: u64, trap: Option<Trap>) -> Trial {
     Trial {
         seed,
         txns: 300,
-        protocol: Protocol::Farside { copies: 3, trap, level: Level::Strict },
+        protocol: Protocol::Farside {
+            phases: Phases::FARSIDE,
+            copies: 3,
+            trap,
+            level: Level::Strict,
+        },
         faults,
     }
 }
@@ -21,7 +26,6 @@ fn trial(seed: u64, trap: Option<Trap>) -> Trial {
 /// What can come of it: all of it happens.
 const BRANCHES: [&str; 16] = [
     "a copy ends with an error, and is begun again",
-    "a copy is taken over from one who died",
     "a copy of a region is begun",
     "a copy of a region is whole",
     "a heap follows its regions",
@@ -33,6 +37,7 @@ const BRANCHES: [&str; 16] = [
     "a transaction of a dead session is aborted",
     "a transaction of a dead session is committed",
     "a transaction waits until all nodes answer",
+    "a work is taken over from one who died",
     "an install is posted again",
     "objects are copied",
     "the regions moved under a transaction",

@@ -3,14 +3,19 @@
 mod common;
 
 use farside_sim::Faults;
-use farside_txn::Trap;
+use farside_txn::{Protocol as Phases, Trap};
 use farside_workloads::load::Kind;
 use farside_workloads::trial::{Protocol, Trial};
 
 fn trial(seed: u64, trap: Option<Trap>) -> Trial {
     let faults: Faults = "reorder,tear,delay=2000".parse().expect("names of faults");
     let unordered = seed.is_multiple_of(2);
-    Trial { seed, txns: 200, protocol: Protocol::Durable { unordered, copies: 3, trap }, faults }
+    Trial {
+        seed,
+        txns: 200,
+        protocol: Protocol::Durable { phases: Phases::FARSIDE, unordered, copies: 3, trap },
+        faults,
+    }
 }
 
 /// Seed 16 of lists found that a session's place on the board, and what is given up there, has to be flushed, too.

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use farside_fabric::runtime::Random;
 use farside_sim::{Faults, Profile, Sim};
-use farside_txn::{Level, Trap};
+use farside_txn::{Level, Protocol as Phases, Trap};
 use farside_workloads::engine::{
     Engine, Failure, Intent, Rows, Session, SimTables, Table, TableShape, Transaction, Want,
 };
@@ -21,7 +21,7 @@ fn trial(seed: u64, copies: usize, trap: Option<Trap>) -> Trial {
     Trial {
         seed,
         txns: 200,
-        protocol: Protocol::Farside { copies, trap, level: Level::Strict },
+        protocol: Protocol::Farside { phases: Phases::FARSIDE, copies, trap, level: Level::Strict },
         faults,
     }
 }

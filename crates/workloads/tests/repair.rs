@@ -3,7 +3,7 @@
 mod common;
 
 use farside_sim::Faults;
-use farside_txn::{Level, Trap};
+use farside_txn::{Level, Protocol as Phases, Trap};
 use farside_workloads::load::Kind;
 use farside_workloads::trial::{Protocol, Trial};
 
@@ -18,7 +18,12 @@ fn trial(seed: u64, trap: Option<Trap>) -> Trial {
     Trial {
         seed,
         txns: 300,
-        protocol: Protocol::Farside { copies: 3, trap, level: Level::Strict },
+        protocol: Protocol::Farside {
+            phases: Phases::FARSIDE,
+            copies: 3,
+            trap,
+            level: Level::Strict,
+        },
         faults,
     }
 }

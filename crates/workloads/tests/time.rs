@@ -8,14 +8,19 @@ use std::time::Duration;
 use farside_fabric::Worker;
 use farside_index::{Client, Error, Table as Rows};
 use farside_sim::{Faults, ProcessId, Profile, Sim};
-use farside_txn::{Level, OldVersions, Trap, TxnError};
+use farside_txn::{Level, OldVersions, Protocol as Phases, Trap, TxnError};
 use farside_workloads::engine::{PoolShape, SimTables};
 use farside_workloads::load::Kind;
 use farside_workloads::trial::{Protocol, Trial};
 
 fn trial(seed: u64, level: Level, trap: Option<Trap>) -> Trial {
     let faults: Faults = "reorder,tear,delay=2000".parse().expect("names of faults");
-    Trial { seed, txns: 200, protocol: Protocol::Farside { copies: 3, trap, level }, faults }
+    Trial {
+        seed,
+        txns: 200,
+        protocol: Protocol::Farside { phases: Phases::FARSIDE, copies: 3, trap, level },
+        faults,
+    }
 }
 
 /// Whatever a level promises holds; and weaker ones are not stronger than they say.

@@ -36,9 +36,9 @@ fn run<W: Workload + Send + 'static>(
         seed: 1,
     };
     let thread = |number: usize| engine.add_thread((number / THREADS) as u64);
-    let (tally, sound) = simulate(&thread, &engine, &Arc::new(workload), &plan, None).unwrap();
-    sound.unwrap();
-    tally
+    let ran = simulate(&sim, &thread, &engine, &Arc::new(workload), &plan, None).unwrap();
+    ran.invariants.unwrap();
+    ran.tally
 }
 
 /// Nobody looks for an old version.
@@ -47,7 +47,7 @@ fn single_version(limits: &mut Limits) {
 }
 
 fn without_opacity(limits: &mut Limits) {
-    limits.opacity = false;
+    limits.protocol.opacity = false;
 }
 
 /// How many rows are read in a second.

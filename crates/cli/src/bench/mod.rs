@@ -22,6 +22,7 @@ use crate::credentials::Credentials;
 use crate::durability::Durability;
 use crate::fabric_arg::FabricArg;
 use crate::level::LevelArg;
+use crate::protocol::{ProtocolArg, TechniqueArg};
 use crate::rdma_args::RdmaArgs;
 use crate::shape::ShapeArgs;
 
@@ -38,15 +39,15 @@ pub(crate) struct BenchArgs {
 
     /// How transactions are made (all but verbs)
     #[arg(long, default_value = "farside")]
-    protocol: Protocol,
+    protocol: ProtocolArg,
 
     /// What transactions promise (all but verbs)
     #[arg(long, default_value = "strict")]
     level: LevelArg,
 
-    /// Switch a technique off, to see what it is worth (repeatable; simulated)
+    /// Switch a technique off, to see what it is worth (repeatable; of those that the protocol has)
     #[arg(long)]
-    without: Vec<Technique>,
+    without: Vec<TechniqueArg>,
 
     /// What a commit that was reported survives: with flush, nodes keep journals (all but verbs; tcp)
     #[arg(long, default_value = "none")]
@@ -155,22 +156,6 @@ impl ValueEnum for Workload {
         };
         Some(PossibleValue::new(name).help(about))
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Protocol {
-    /// The in-process oracle: a map under one lock
-    Reference,
-    /// The default protocol, on hash tables
-    Farside,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Technique {
-    /// All that is read is of one moment, also in transactions that are aborted later
-    Opacity,
-    /// Old versions for those who read them, beyond what undo needs
-    OldVersions,
 }
 
 fn arrivals(text: &str) -> Result<f64, String> {

@@ -92,6 +92,9 @@ impl Place {
             }
             FabricArg::Sim { .. } => bail!("a simulated cluster is not opened by its URL"),
         };
+        let techniques = args.without.iter().map(|part| format!("-without-{}", part.0.name()));
+        let without: String = techniques.collect();
+        let url = format!("{url}&protocol={}{without}", args.protocol.name());
         let db = Database::open_with(&url, &options)?;
         Ok(Place { db, _segments: segments, _nodes: nodes, _journals: journals })
     }

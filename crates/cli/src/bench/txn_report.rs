@@ -4,18 +4,21 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use farside_fabric::Counts;
+use farside_sim::Busy;
 use farside_workloads::driver::{KindTally, Tally};
 use farside_workloads::load::Kind;
 use serde::Serialize;
 
+use super::BenchArgs;
 use super::report::{rate, time};
-use super::{BenchArgs, Protocol};
 use crate::output::say;
+use crate::protocol::ProtocolArg;
 
 #[derive(Serialize)]
 pub(super) struct TxnReport {
     workload: &'static str,
     protocol: &'static str,
+    without: Vec<&'static str>,
     fabric: String,
     simulated: bool,
     replicas: u16,
@@ -39,6 +42,9 @@ pub(super) struct TxnReport {
     /// Transactions that arrived and were not begun, where more arrive than can be served.
     unserved: u64,
     invariants: String,
+    /// How busy simulated machines were: what is short.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) busy: Option<Busy>,
 }
 
 #[derive(Serialize)]
@@ -115,13 +121,14 @@ impl TxnReport {
         tally: &Tally,
         invariants: &std::result::Result<(), String>,
     ) -> Self {
-        let reference = args.protocol == Protocol::Reference;
+        let reference = args.protocol == ProtocolArg::Reference;
         let (committed, aborted) = (tally.committed(), tally.aborted());
         let latencies = tally.latencies();
         let us = |quantile| latencies.value_at_quantile(quantile) as f64 / 1e3;
         TxnReport {
             workload: kind.name(),
-            protocol: if reference { "reference" } else { "farside" },
+            protocol: args.protocol.name(),
+            without: args.without.iter().map(|part| part.0.name()).collect(),
             fabric: args.fabric.to_string(),
             simulated: args.fabric.profile().is_some(),
             // The reference engine keeps one copy, and posts no verbs.
@@ -151,6 +158,7 @@ impl TxnReport {
                 Ok(()) => "ok".into(),
                 Err(why) => format!("violated: {why}"),
             },
+            busy: None,
         }
     }
 
@@ -160,7 +168,7 @@ impl TxnReport {
             return Ok(());
         }
         say!(
-            "{} on {}{}, engine {}, {} threads with {} coordinators each, {:.3} s counted",
+            "{} on {}{}, protocol {}, {} threads with {} coordinators each, {:.3} s counted",
             self.workload,
             self.fabric,
             if self.simulated { " (simulated)" } else { "" },
@@ -207,6 +215,13 @@ impl TxnReport {
         );
         if self.unserved > 0 {
             say!("overloaded: about {} transactions arrived and were not begun", self.unserved);
+        }
+        if let Some(Busy { core, sending, receiving, serving, memory }) = self.busy {
+            let percent = [core, sending, receiving, serving, memory].map(|share| 100.0 * share);
+            let [core, sending, receiving, serving, memory] = percent;
+            say!(
+                "busy, of the time: cores {core:.0} %, NICs of clients {sending:.0} % sending and {receiving:.0} % receiving, of memory nodes {serving:.0} %, their memory {memory:.0} %"
+            );
         }
         say!("invariants: {}", self.invariants);
         Ok(())

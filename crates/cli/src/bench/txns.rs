@@ -8,22 +8,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use farside_fabric::{Persistence, Worker};
-use farside_sim::{Faults, Profile, Sim};
+use farside_sim::{Busy, Faults, Profile, Sim};
 use farside_workloads::driver::{self, Control, Plan, Tally, Until};
-use farside_workloads::engine::{
-    DatabaseEngine, Engine, Limits, OldVersions, Reference, SimTables,
-};
+use farside_workloads::engine::{DatabaseEngine, Engine, Limits, Reference, SimTables};
 use farside_workloads::history::Sink;
 use farside_workloads::load::{Kind, Visit, Workload};
 use farside_workloads::trial::simulate;
 
+use super::BenchArgs;
 use super::place::Place;
 use super::txn_report::TxnReport;
-use super::{BenchArgs, Protocol, Technique};
 use crate::durability::Durability;
 use crate::fabric_arg::FabricArg;
 use crate::level::LevelArg;
 use crate::progress::Progress;
+use crate::protocol::ProtocolArg;
 
 /// How much of a run is warming up, where it is bounded by time.
 const WARMUP: f64 = 0.1;
@@ -35,6 +34,8 @@ const STEP: Duration = Duration::from_micros(2);
 struct Found {
     tally: Tally,
     invariants: std::result::Result<(), String>,
+    /// Of simulated machines.
+    busy: Option<Busy>,
 }
 
 pub(super) fn run(args: &BenchArgs, kind: Kind) -> Result<ExitCode> {
@@ -51,7 +52,8 @@ pub(super) fn run(args: &BenchArgs, kind: Kind) -> Result<ExitCode> {
     if let Some(sink) = sink {
         sink.finish().context("writing the history")?;
     }
-    let report = TxnReport::new(args, kind, &found.tally, &found.invariants);
+    let mut report = TxnReport::new(args, kind, &found.tally, &found.invariants);
+    report.busy = found.busy;
     report.print(args.json)?;
     Ok(ExitCode::from(u8::from(found.invariants.is_err())))
 }
@@ -67,9 +69,15 @@ fn check(args: &BenchArgs) -> Result<()> {
         args.compute == 1 || simulated,
         "--compute: transactions run in one process so far; several machines can be simulated"
     );
+    let protocol = args.protocol.protocol(&args.without)?;
+    let shares_versions = protocol.is_some_and(|protocol| protocol.version_cache);
     ensure!(
-        args.without.is_empty() || simulated && args.protocol == Protocol::Farside,
-        "--without: techniques are switched off in the simulator so far, and of the protocol farside; expected --fabric sim:PROFILE"
+        !shares_versions || args.compute == 1,
+        "--compute: a version cache is in one machine so far; expected --without version-cache"
+    );
+    ensure!(
+        args.connect.is_none() || args.protocol.is_default() && args.without.is_empty(),
+        "--protocol, --without: all who use a cluster have to agree; say that in the URL of --connect (protocol=ford-without-backup-reads)"
     );
     ensure!(
         args.durability == Durability::None
@@ -78,7 +86,7 @@ fn check(args: &BenchArgs) -> Result<()> {
         "--durability flush: expected --fabric tcp, whose nodes keep journals, or sim:PROFILE+pm; for a running cluster, say durability=flush in the URL of --connect"
     );
     match args.protocol {
-        Protocol::Reference => {
+        ProtocolArg::Reference => {
             ensure!(
                 simulated || args.fabric == FabricArg::Local,
                 "--fabric {}: the reference engine lives in this process; expected local or sim:PROFILE",
@@ -91,7 +99,7 @@ fn check(args: &BenchArgs) -> Result<()> {
                 );
             }
         }
-        Protocol::Farside => {
+        ProtocolArg::Preset(_) => {
             ensure!(args.connect.is_none() || !simulated, "--connect: nobody is simulated there");
         }
     }
@@ -110,8 +118,8 @@ impl Visit for Run<'_> {
         let (args, workload) = (self.args, Arc::new(workload));
         match (args.fabric.profile(), args.protocol) {
             (Some(profile), _) => self.simulate(profile, &workload),
-            (None, Protocol::Reference) => self.run(&Reference::new(None), &workload),
-            (None, Protocol::Farside) => {
+            (None, ProtocolArg::Reference) => self.run(&Reference::new(None), &workload),
+            (None, ProtocolArg::Preset(_)) => {
                 let place = Place::new(args, &workload.tables())?;
                 self.run(&DatabaseEngine::new(place.db.clone()).at(args.level.promise()), &workload)
             }
@@ -127,29 +135,28 @@ impl Run<'_> {
     ) -> Result<Found> {
         let (args, plan) = (self.args, self.args.plan());
         let sim = Rc::new(Sim::new(profile, args.seed, Faults::none()));
-        let (tally, invariants) = match args.protocol {
-            Protocol::Reference => {
+        let ran = match args.protocol.protocol(&args.without)? {
+            None => {
                 let engine = Reference::new(None).with_pause(STEP);
                 let process = sim.add_process();
                 let thread = |_| sim.add_thread(process);
-                simulate(&thread, &engine, workload, &plan, self.sink)?
+                simulate(&sim, &thread, &engine, workload, &plan, self.sink)?
             }
-            Protocol::Farside => {
+            Some(protocol) => {
                 let nodes = args.nodes.unwrap_or(args.replicas);
                 let engine = SimTables::with_nodes(&sim, args.replicas.into(), nodes.into(), None)
                     .with_real_clocks()
                     .with_level(args.level.promise())
                     .with_limits(|limits| {
-                        *limits = Limits::default();
+                        *limits = Limits::default().following(protocol);
                         limits.durable = args.durability == Durability::Flush;
-                        args.without.iter().for_each(|part| part.leave_out(limits))
                     });
                 let threads = args.threads();
                 let thread = |number: usize| engine.add_thread((number / threads) as u64);
-                simulate(&thread, &engine, workload, &plan, self.sink)?
+                simulate(&sim, &thread, &engine, workload, &plan, self.sink)?
             }
         };
-        Ok(Found { tally, invariants })
+        Ok(Found { tally: ran.tally, invariants: ran.invariants, busy: Some(ran.busy) })
     }
 
     fn run<E, W>(&self, engine: &E, workload: &Arc<W>) -> Result<Found>
@@ -174,7 +181,7 @@ impl Run<'_> {
         drop(progress);
         let invariants = worker.block_on(workload.check(&mut engine.session(&worker)));
         engine.leave(&worker);
-        Ok(Found { tally, invariants })
+        Ok(Found { tally, invariants, busy: None })
     }
 }
 
@@ -185,15 +192,6 @@ fn progress(control: &Arc<Control>) -> Progress {
             (control.committed.load(Ordering::Relaxed), start.elapsed().as_secs_f64());
         format!("{seconds:6.1} s  {done} committed, {:.0} per second", done as f64 / seconds)
     })
-}
-
-impl Technique {
-    fn leave_out(self, limits: &mut Limits) {
-        match self {
-            Technique::Opacity => limits.opacity = false,
-            Technique::OldVersions => limits.old_versions = OldVersions::None,
-        }
-    }
 }
 
 impl BenchArgs {

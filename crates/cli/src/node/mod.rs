@@ -6,7 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -18,6 +18,7 @@ use farside_pool::Lapsed;
 
 use crate::output::say;
 use crate::rdma_args::RdmaArgs;
+use crate::signals::stop_on_signals;
 
 /// Options of `farside node`.
 #[derive(Args)]
@@ -152,10 +153,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
         _ => None,
     };
     check(args)?;
-    let stopped = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stopped)).context("catching signals")?;
-    }
+    let stopped = stop_on_signals()?;
     let data = args.data.as_deref().map(open_data).transpose()?;
     let (mut listen, mut announced) = (listen, false);
     let start = Instant::now();

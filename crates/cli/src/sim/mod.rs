@@ -14,6 +14,8 @@ use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use farside_sim::Faults;
 use farside_sim::litmus::{Litmus, PROGRAMS, STEPS};
+use farside_txn::Protocol;
+use farside_txn::protocol::Flush;
 use farside_workloads::load::Kind;
 use serde::Serialize;
 
@@ -21,6 +23,7 @@ use crate::durability::Durability;
 use crate::level::LevelArg;
 use crate::output::say;
 use crate::progress::Progress;
+use crate::protocol::{ProtocolArg, TechniqueArg};
 
 /// Options of `farside sim`.
 #[derive(Args)]
@@ -39,7 +42,11 @@ pub(crate) struct SimArgs {
 
     /// How transactions are made (workloads of transactions) [default: farside]
     #[arg(long)]
-    protocol: Option<Protocol>,
+    protocol: Option<ProtocolArg>,
+
+    /// Switch a technique off (repeatable; of those that the protocol has)
+    #[arg(long)]
+    without: Vec<TechniqueArg>,
 
     /// What transactions are promised, and histories are checked for [default: strict]
     #[arg(long)]
@@ -114,12 +121,12 @@ impl ValueEnum for Workload {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Protocol {
-    /// The in-process oracle: a map under one lock
-    Reference,
-    /// The default protocol, on hash tables with three copies
-    Farside,
+impl SimArgs {
+    /// How transactions go through their phases; `None` is the reference engine.
+    fn phases(&self) -> Result<Option<Protocol>> {
+        let preset = self.protocol.unwrap_or(ProtocolArg::Preset(Protocol::FARSIDE));
+        preset.protocol(&self.without)
+    }
 }
 
 impl Workload {
@@ -189,29 +196,47 @@ struct Summary {
     digest: String,
 }
 
-/// Runs `farside sim`.
-pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
-    let seeds = args.seeds.unwrap_or(Seeds { first: args.seed, count: 1 });
+/// Options that do not go together.
+fn check(args: &SimArgs, seeds: Seeds) -> Result<()> {
     let is_litmus = args.workload == Workload::Litmus;
     let one = seeds.count == 1 && (args.program.len() == 1 || !is_litmus);
     ensure!(!args.trace || one, "--trace needs --seed N, and for litmus one --program");
     let litmus_only = args.careless || !args.program.is_empty();
     let of_txns = matches!(args.workload, Workload::Txns(_));
-    let verbless = args.protocol == Some(Protocol::Reference);
+    let verbless = args.protocol == Some(ProtocolArg::Reference);
+    let protocol = args.phases()?;
     ensure!(
         !(verbless && args.faults.is_some()),
         "--faults: the reference engine posts no verbs that could be struck"
     );
     ensure!(!(of_txns && args.trace), "--trace is for litmus programs and pools");
-    ensure!(of_txns || args.protocol.is_none(), "--protocol is for workloads of transactions");
+    ensure!(
+        of_txns || args.protocol.is_none() && args.without.is_empty(),
+        "--protocol and --without are for workloads of transactions"
+    );
     let is_durable = args.durability == Durability::Flush;
-    let is_plain = args.protocol != Some(Protocol::Reference) && args.level.is_none();
+    let is_plain = !verbless && args.level.is_none();
     ensure!(
         !is_durable
             || of_txns && is_plain && !args.faults.is_some_and(|faults| faults.strikes_machines()),
         "--durability flush is for transactions of the protocol farside at its usual level, with faults of verbs; the power is what fails"
     );
+    ensure!(
+        !is_durable || protocol.is_none_or(|protocol| protocol.flush != Flush::Backups),
+        "--durability flush: nodes come back with what they kept, and backups are flushed alone; expected --without selective-flush"
+    );
+    ensure!(
+        args.level.is_none() || protocol.is_none_or(|protocol| protocol.opacity),
+        "--level is for protocols with opacity"
+    );
     ensure!(is_litmus || !litmus_only, "--program and --careless are for --workload litmus");
+    Ok(())
+}
+
+/// Runs `farside sim`.
+pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
+    let seeds = args.seeds.unwrap_or(Seeds { first: args.seed, count: 1 });
+    check(args, seeds)?;
     let results = run_seeds(args, seeds);
     let mut summary = Summary {
         workload: args.workload.name(),

@@ -4,7 +4,7 @@ use farside_sim::Faults;
 use farside_workloads::load::Kind;
 use farside_workloads::trial::{self, Outcome, Trial};
 
-use super::{Protocol, SeedResult, SimArgs};
+use super::{SeedResult, SimArgs};
 use crate::durability::Durability;
 use crate::level::LevelArg;
 
@@ -14,18 +14,21 @@ const TXNS: u64 = 500;
 /// Runs a workload with one seed.
 pub(super) fn run_seed(args: &SimArgs, kind: Kind, seed: u64) -> SeedResult {
     let txns = args.txns.unwrap_or(TXNS);
-    let (protocol, faults) = match args.protocol.unwrap_or(Protocol::Farside) {
-        Protocol::Reference => (trial::Protocol::Reference(None), Faults::none()),
-        Protocol::Farside => {
+    let phases = args.phases().ok().flatten();
+    let (protocol, faults) = match phases {
+        None => (trial::Protocol::Reference(None), Faults::none()),
+        Some(phases) => {
             let usual = || "reorder,tear,delay=2000".parse().expect("names of faults");
             let faults = args.faults.unwrap_or_else(usual);
             let level = args.level.map_or_else(Default::default, LevelArg::promise);
             let protocol = match args.durability {
-                Durability::None => trial::Protocol::Farside { copies: 3, trap: None, level },
+                Durability::None => {
+                    trial::Protocol::Farside { phases, copies: 3, trap: None, level }
+                }
                 // Persistent memory and journals, in turn.
                 Durability::Flush => {
                     let unordered = seed.is_multiple_of(2);
-                    trial::Protocol::Durable { unordered, copies: 3, trap: None }
+                    trial::Protocol::Durable { phases, unordered, copies: 3, trap: None }
                 }
             };
             (protocol, faults)
@@ -72,11 +75,16 @@ fn explain(
     while fewest > 1 && run(fewest / 2).map_or(true, |outcome| outcome.wrong().is_some()) {
         fewest /= 2;
     }
-    let protocol = match (args.protocol.unwrap_or(Protocol::Farside), args.faults) {
-        (Protocol::Reference, _) => " --protocol reference".into(),
-        (Protocol::Farside, None) => String::new(),
-        (Protocol::Farside, Some(faults)) => format!(" --faults {faults}"),
-    };
+    let mut protocol = String::new();
+    if let Some(preset) = args.protocol {
+        protocol += &format!(" --protocol {}", preset.name());
+    }
+    for part in &args.without {
+        protocol += &format!(" --without {}", part.0.name());
+    }
+    if let Some(faults) = args.faults {
+        protocol += &format!(" --faults {faults}");
+    }
     let durability = match args.durability {
         Durability::None => "",
         Durability::Flush => " --durability flush",

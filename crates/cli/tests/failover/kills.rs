@@ -1,5 +1,6 @@
 //! A primary is killed under load, and another one when the copies are back: nothing is lost.
 
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -28,7 +29,7 @@ struct Load {
 }
 
 impl Load {
-    fn start(url: &str) -> Self {
+    fn start(db: &Database) -> Self {
         let load = Load {
             over: Arc::default(),
             clients: Vec::new(),
@@ -37,11 +38,10 @@ impl Load {
             unknown: Arc::default(),
         };
         let client = |number: u64| {
-            let (url, over, done) =
-                (url.to_owned(), Arc::clone(&load.over), Arc::clone(&load.done));
+            let (db, over, done) = (db.clone(), Arc::clone(&load.over), Arc::clone(&load.done));
             let (yes, open) = (Arc::clone(&load.acknowledged), Arc::clone(&load.unknown));
             std::thread::spawn(move || {
-                let connection = connect(&url);
+                let connection = attach(&db);
                 connection.block_on(async {
                     let table = connection.table("accounts").await.unwrap();
                     let mut random = number;
@@ -80,7 +80,14 @@ impl Load {
         let back = (0..).map(|number| number * step).find(|late| {
             self.count(moment + *late, window) * 10 >= before * 9 || *late > Duration::from_secs(5)
         });
-        println!("{before} in {window:?} before");
+        let step = window / 10;
+        // Without a kill: the worst such window in the second before.
+        let since = moment - 10 * window;
+        let control = (0..=90).map(|at| self.count(since + at * step, window)).min().unwrap();
+        let timeline: Vec<_> = (0..40).map(|at| self.count(moment + at * step, step)).collect();
+        println!(
+            "{before} in {window:?} before, {control} at least; every {step:?} after: {timeline:?}"
+        );
         back.unwrap()
     }
 
@@ -108,7 +115,10 @@ async fn transfer(db: &Connection, table: &Table, random: u64) -> Result<(), Err
 
 /// A connection that leaves the cores to others while it waits.
 pub(crate) fn connect(url: &str) -> Connection {
-    let db = Database::open(url).unwrap();
+    attach(&Database::open(url).unwrap())
+}
+
+fn attach(db: &Database) -> Connection {
     let worker = Worker::patient(7);
     worker.block_on(db.attach(&worker)).unwrap()
 }
@@ -149,21 +159,37 @@ fn check(connection: &Connection, (acknowledged, unknown): (i64, i64)) {
 
 #[test]
 fn a_primary_is_killed_under_load_and_another_when_the_copies_are_back() {
-    let Some(mut cluster) = Cluster::start("failover", 4) else { return };
-    let url = format!("{}?copies=3", cluster.url);
-    let db = connect(&url);
-    fill(&db);
-    let load = Load::start(&url);
+    let Some(mut cluster) = Cluster::start("failover", 3) else { return };
+    let db = Database::open(&format!("{}?copies=2", cluster.url)).unwrap();
+    let connection = attach(&db);
+    fill(&connection);
+    let load = Load::start(&db);
     std::thread::sleep(Duration::from_secs(2));
     for round in 1..=2 {
         let moment = Instant::now();
         drop(cluster.nodes.swap_remove(cluster.busiest()));
-        // Three nodes have room for all copies, two have not.
+        // Two nodes have room for all copies, one has not.
         let whole = (round == 1).then(|| cluster.wait_until_whole("copies on other nodes"));
         std::thread::sleep(Duration::from_secs(1));
         let recovery = load.recovery(moment);
         println!("round {round}: nine tenths after {recovery:?}, all copies after {whole:?}");
         assert!(recovery < 10 * lease(), "{recovery:?}");
     }
-    check(&db, load.stop());
+    check(&connection, load.stop());
+    scrub(&cluster.url);
+}
+
+/// All copies are sound, and the status says so.
+fn scrub(url: &str) {
+    let run = |command: &str| {
+        let mut farside = Command::new(env!("CARGO_BIN_EXE_farside"));
+        let output = farside.args([command, "--connect", url, "--json"]).output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        report
+    };
+    let found = run("scrub");
+    assert!(found["ok"] == true && found["objects"].as_u64() > Some(100), "{found}");
+    let known = &run("status")["scrub"];
+    assert_eq!((&known["passes"], &known["flawed"]), (&1.into(), &0.into()), "{known}");
+    assert_eq!(known["objects"], found["objects"]);
 }

@@ -12,13 +12,41 @@ use super::{WORD, load_words, store_words};
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::verbs::{Bell, Op};
 
-/// Executes a chain whose bounds have been checked; `flush` runs for each FLUSH.
+/// What a FLUSH does, and what it has to know for that.
+pub trait Persist {
+    /// Why it fails.
+    type Error;
+
+    /// Some words were read or changed.
+    #[inline]
+    fn touch(&mut self, _words: &[AtomicU64]) {}
+
+    /// Writes words.
+    #[inline]
+    fn store(&mut self, from: &[u64], to: &[AtomicU64]) {
+        store_words(from, to);
+    }
+
+    /// All that was read or written so far is persistent, or soon will be.
+    fn flush(&mut self) -> Result<(), Self::Error>;
+}
+
+impl<E, F: FnMut() -> Result<(), E>> Persist for F {
+    type Error = E;
+
+    #[inline]
+    fn flush(&mut self) -> Result<(), E> {
+        self()
+    }
+}
+
+/// Executes a chain whose bounds have been checked.
 #[inline]
-pub fn execute<E>(
+pub fn execute<P: Persist>(
     words: &[AtomicU64],
     mut bell: Bell<'_>,
-    mut flush: impl FnMut() -> Result<(), E>,
-) -> Result<(), E> {
+    mut persist: P,
+) -> Result<(), P::Error> {
     let mut settled = true;
     bell.try_each(|verb, data| {
         let at = (verb.at / WORD) as usize;
@@ -27,31 +55,35 @@ pub fn execute<E>(
                 settle(&mut settled);
                 load_words(&words[at..at + data.len()], data);
                 fence(Ordering::Acquire);
+                persist.touch(&words[at..at + data.len()]);
             }
             Op::Write => {
                 fence(Ordering::Release);
-                store_words(data, &words[at..at + data.len()]);
+                persist.store(data, &words[at..at + data.len()]);
                 settled = false;
             }
             Op::Cas => {
                 settle_before_atomic(&mut settled);
                 let [expected, desired] = data else { unreachable!("as Op says") };
                 *expected = cas(&words[at], *expected, *desired);
+                persist.touch(&words[at..=at]);
             }
             Op::Faa => {
                 settle_before_atomic(&mut settled);
                 let [addend] = data else { unreachable!("as Op says") };
                 *addend = words[at].fetch_add(*addend, Ordering::SeqCst);
+                persist.touch(&words[at..=at]);
             }
             Op::MaskedCas => {
                 // It may end as a plain load.
                 settle(&mut settled);
                 let [expected, desired, compare, swap] = data else { unreachable!("as Op says") };
                 *expected = masked_cas(&words[at], *expected, *desired, *compare, *swap);
+                persist.touch(&words[at..=at]);
             }
             Op::Flush => {
                 settle(&mut settled);
-                flush()?;
+                persist.flush()?;
             }
         }
         Ok(())

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
 use std::slice;
 
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, mmap_anonymous, msync, munmap};
 
 use super::WORD;
@@ -64,6 +65,23 @@ impl Mapping {
         // SAFETY: the kernel chooses the place, so no mapping in use is replaced.
         let base = unsafe { mmap(null_mut(), bytes.get(), prot, flags, file, offset) };
         Self::of(base, bytes)
+    }
+
+    /// The same of a file on persistent memory, such that no write of the file system has to come between a store and what keeps it
+    /// (`MAP_SYNC`); `None` if it is on something else.
+    pub fn persistent(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<Option<Self>> {
+        if !super::lines::are_supported() {
+            return Ok(None);
+        }
+        let bytes = checked_len(bytes)?;
+        let (prot, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED_VALIDATE | MapFlags::SYNC);
+        // SAFETY: the kernel chooses the place, so no mapping in use is replaced.
+        match unsafe { mmap(null_mut(), bytes.get(), prot, flags, file, offset) } {
+            // Old kernels do not know it at all.
+            Err(Errno::OPNOTSUPP | Errno::INVAL) => Ok(None),
+            base => Self::of(base, bytes).map(Some),
+        }
     }
 
     fn of(base: rustix::io::Result<*mut std::ffi::c_void>, bytes: NonZeroUsize) -> Result<Self> {

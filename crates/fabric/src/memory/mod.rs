@@ -4,9 +4,11 @@
 //! atomics, so there is no data race in the sense of Rust's memory model, whatever clients do.
 
 mod execute;
+mod lines;
 mod mapping;
 
-pub use execute::execute;
+pub use execute::{Persist, execute};
+pub use lines::Lines;
 pub use mapping::Mapping;
 
 use crate::sync::{AtomicU64, Ordering};

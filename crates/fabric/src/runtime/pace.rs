@@ -21,6 +21,10 @@ pub(crate) struct Pace {
 impl Pace {
     /// Work has come, so long after the last.
     pub(crate) fn note(&mut self, gap: Duration) {
+        if gap < CALM {
+            // That was waited for anyway. What comes in bursts says nothing about the time between them.
+            return;
+        }
         // A long pause counts as one that is not quick, and no more: who begins again is served quickly.
         self.gap = (self.gap * 7 + gap.min(4 * QUICK)) / 8;
     }
@@ -40,6 +44,8 @@ mod tests {
         let mut pace = Pace::default();
         assert_eq!(pace.spin(), BUSY);
         (0..50).for_each(|_| pace.note(Duration::from_millis(1)));
+        assert_eq!(pace.spin(), CALM);
+        (0..50).for_each(|_| pace.note(Duration::from_micros(3)));
         assert_eq!(pace.spin(), CALM);
         (0..12).for_each(|_| pace.note(Duration::from_micros(10)));
         assert_eq!(pace.spin(), BUSY);

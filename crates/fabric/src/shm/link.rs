@@ -13,7 +13,7 @@ use super::registry::Entry;
 use super::segment::Segment;
 use super::server::wake;
 use crate::link::{Bell, Capabilities, Completer, Control, Link, Posted, Token};
-use crate::memory::execute;
+use crate::memory::{Lines, execute};
 use crate::runtime::Worker;
 use crate::sync::Ordering;
 use crate::{ClientId, FabricError, NodeId, Result, Time};
@@ -37,6 +37,8 @@ pub(super) struct ShmLink {
     attached: Arc<Attached>,
     /// It is in a file.
     is_kept: bool,
+    /// It is on persistent memory: what was touched since the last FLUSH.
+    lines: Option<RefCell<Lines>>,
     /// Doorbells that wait for a sync, by the number under which it was asked for.
     waiting: RefCell<VecDeque<(Token, u64)>>,
 }
@@ -44,7 +46,8 @@ pub(super) struct ShmLink {
 impl ShmLink {
     pub(super) fn new(worker: Worker, segment: Segment, attached: Arc<Attached>) -> Self {
         let is_kept = segment.is_kept();
-        ShmLink { worker, segment, attached, is_kept, waiting: RefCell::default() }
+        let lines = segment.is_kept_by_lines().then(RefCell::default);
+        ShmLink { worker, segment, attached, is_kept, lines, waiting: RefCell::default() }
     }
 
     fn timed_out(&self, after: Duration) -> FabricError {
@@ -53,6 +56,9 @@ impl ShmLink {
 
     /// Executes a doorbell where a FLUSH takes time.
     fn post_kept(&self, bell: Bell<'_>) -> Posted {
+        if let Some(lines) = &self.lines {
+            return execute(self.segment.data(), bell, &mut *lines.borrow_mut()).into();
+        }
         let (token, mut flushes) = (bell.token(), false);
         let flush = || {
             flushes = true;

@@ -28,6 +28,8 @@ struct Inner {
     node: NodeId,
     data_bytes: u64,
     persistence: Persistence,
+    /// Lines are written back, and the system is not asked.
+    by_lines: bool,
     path: PathBuf,
     /// Where it is persistent.
     syncer: Option<Syncer>,
@@ -164,7 +166,16 @@ impl Segment {
         persistence: Persistence,
     ) -> Result<Self> {
         let control = Arc::new(Mapping::shared(file.as_fd(), 0, DATA_AT_BYTES)?);
-        let data = Arc::new(Mapping::shared(file.as_fd(), DATA_AT_BYTES, data_bytes)?);
+        let persistent = match persistence {
+            Persistence::Volatile => None,
+            _ => Mapping::persistent(file.as_fd(), DATA_AT_BYTES, data_bytes)?,
+        };
+        let by_lines = persistent.is_some();
+        let data = match persistent {
+            Some(data) => data,
+            None => Mapping::shared(file.as_fd(), DATA_AT_BYTES, data_bytes)?,
+        };
+        let data = Arc::new(data);
         let syncer = match persistence {
             Persistence::Volatile => None,
             _ => Some(Syncer::start(&file, &control, &data)?),
@@ -176,6 +187,7 @@ impl Segment {
                 node,
                 data_bytes,
                 persistence,
+                by_lines,
                 path,
                 syncer,
                 _file: file,
@@ -206,6 +218,11 @@ impl Segment {
     /// Whether it has what was flushed after a loss of power.
     pub fn is_kept(&self) -> bool {
         self.inner.persistence != Persistence::Volatile
+    }
+
+    /// Whether it is kept without the system: by writing back lines.
+    pub(super) fn is_kept_by_lines(&self) -> bool {
+        self.inner.by_lines
     }
 
     pub(super) fn persistence(&self) -> Persistence {

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::ops::{Add, AddAssign, Sub};
 
-use super::slot::{Bell, Op, Slot};
+use super::slot::{Op, Slot};
 use crate::NodeId;
 
 /// A phase of the caller's protocol, such as "lock" or "commit"; the caller names them.
@@ -13,6 +13,10 @@ pub struct Phase(pub u8);
 impl Phase {
     /// How many phases a [`Tally`] tells apart; higher numbers are counted in the last one.
     pub const COUNT: usize = 16;
+
+    fn place(self) -> usize {
+        usize::from(self.0).min(Self::COUNT - 1)
+    }
 }
 
 /// Sums over verbs. Bytes are payload: operands and results, no headers.
@@ -38,18 +42,35 @@ impl Counts {
     pub fn verbs(&self) -> u64 {
         self.reads + self.writes + self.cas + self.faa + self.flushes
     }
+}
 
-    fn verb(&mut self, op: Op, words: usize) {
-        let (count, out, back) = match op {
-            Op::Read => (&mut self.reads, 0, words),
-            Op::Write => (&mut self.writes, words, 0),
-            Op::Cas | Op::MaskedCas => (&mut self.cas, words, 1),
-            Op::Faa => (&mut self.faa, words, 1),
-            Op::Flush => (&mut self.flushes, 0, 0),
+/// The same as it is counted: by the kind of a verb, in few instructions.
+#[derive(Clone, Copy, Debug, Default)]
+struct Raw {
+    /// Of each kind: how many, and their words.
+    verbs: [(u64, u64); Op::KINDS],
+    doorbells: u64,
+    calls: Counts,
+}
+
+impl From<Raw> for Counts {
+    fn from(raw: Raw) -> Counts {
+        let of = |op: Op| raw.verbs[op as usize];
+        let ((reads, read), (writes, written)) = (of(Op::Read), of(Op::Write));
+        let ((cas, swapped), (masked, masked_words)) = (of(Op::Cas), of(Op::MaskedCas));
+        let ((faa, added), (flushes, _)) = (of(Op::Faa), of(Op::Flush));
+        let verbs = Counts {
+            reads,
+            writes,
+            cas: cas + masked,
+            faa,
+            flushes,
+            bytes_out: 8 * (written + swapped + masked_words + added),
+            bytes_in: 8 * (read + cas + masked + faa),
+            doorbells: raw.doorbells,
+            ..Counts::default()
         };
-        *count += 1;
-        self.bytes_out += out as u64 * 8;
-        self.bytes_in += back as u64 * 8;
+        verbs + raw.calls
     }
 }
 
@@ -118,26 +139,33 @@ impl Add for Counts {
 /// ```
 #[derive(Debug, Default)]
 pub struct Tally {
-    phases: [Cell<Counts>; Phase::COUNT],
-    nodes: RefCell<Vec<Counts>>,
+    nodes: RefCell<Vec<ByPhase>>,
+    /// Of each phase: they belong to no node.
+    round_trips: [Cell<u64>; Phase::COUNT],
 }
+
+type ByPhase = [Raw; Phase::COUNT];
 
 impl Tally {
     /// The counts of one phase.
     pub fn phase(&self, phase: Phase) -> Counts {
-        self.cell(phase).get()
+        let nodes = self.nodes.borrow();
+        let sum =
+            nodes.iter().fold(Counts::default(), |sum, node| sum + node[phase.place()].into());
+        Counts { round_trips: self.round_trips[phase.place()].get(), ..sum }
     }
 
     /// The counts of one node; round trips belong to no node.
     pub fn node(&self, node: NodeId) -> Counts {
         let nodes = self.nodes.borrow();
-        nodes.get(node.0 as usize).copied().unwrap_or_default()
+        let phases = nodes.get(usize::from(node.0)).into_iter().flatten();
+        phases.fold(Counts::default(), |sum, phase| sum + (*phase).into())
     }
 
     /// The counts of all phases.
     pub fn total(&self) -> Counts {
-        let sum = |sum, phase: &Cell<Counts>| sum + phase.get();
-        self.phases.iter().fold(Counts::default(), sum)
+        let phases = (0..Phase::COUNT as u8).map(|phase| self.phase(Phase(phase)));
+        phases.fold(Counts::default(), Add::add)
     }
 
     /// Counts a call, which the caller made itself.
@@ -148,47 +176,38 @@ impl Tally {
             bytes_in: reply.len() as u64,
             ..Counts::default()
         };
-        self.add_node(node, counts);
-        self.add_phase(phase, Counts { round_trips: 1, ..counts });
+        at(&mut self.nodes.borrow_mut(), node, phase).calls += counts;
+        let trips = &self.round_trips[phase.place()];
+        trips.set(trips.get() + 1);
     }
 
     /// Starts again from zero.
     pub fn reset(&self) {
-        self.phases.iter().for_each(|p| p.set(Counts::default()));
+        self.round_trips.iter().for_each(|trips| trips.set(0));
         self.nodes.borrow_mut().clear();
     }
 
-    pub(super) fn count(&self, phase: Phase, slot: &mut Slot) {
-        let mut round = Counts { round_trips: u64::from(slot.signaled), ..Counts::default() };
-        for number in 0..slot.bells.len() {
-            let node = slot.bells[number].queue().node;
-            let mut counts = Counts { doorbells: 1, ..Counts::default() };
-            let mut bell = Bell { slot, number };
-            let Ok(()) = bell.try_each(|verb, words| {
-                counts.verb(verb.op, words.len());
-                Ok::<(), std::convert::Infallible>(())
-            });
-            self.add_node(node, counts);
-            round += counts;
-        }
-        self.add_phase(phase, round);
-    }
-
-    fn cell(&self, phase: Phase) -> &Cell<Counts> {
-        &self.phases[(phase.0 as usize).min(Phase::COUNT - 1)]
-    }
-
-    fn add_phase(&self, phase: Phase, counts: Counts) {
-        let cell = self.cell(phase);
-        cell.set(cell.get() + counts);
-    }
-
-    fn add_node(&self, node: NodeId, counts: Counts) {
+    /// Every verb is looked at once: this is done for each round of a transaction.
+    pub(super) fn count(&self, phase: Phase, slot: &Slot) {
         let mut nodes = self.nodes.borrow_mut();
-        let at = node.0 as usize;
-        if nodes.len() <= at {
-            nodes.resize(at + 1, Counts::default());
+        for bell in &slot.bells {
+            at(&mut nodes, bell.queue().node, phase).doorbells += 1;
         }
-        nodes[at] += counts;
+        slot.each_verb(|bell, op, words| {
+            let node = slot.bells[bell].queue().node;
+            let kind = &mut nodes[usize::from(node.0)][phase.place()].verbs[op as usize];
+            *kind = (kind.0 + 1, kind.1 + words as u64);
+        });
+        let trips = &self.round_trips[phase.place()];
+        trips.set(trips.get() + u64::from(slot.signaled));
     }
+}
+
+/// The counts of a phase at a node, new if there were none.
+fn at(nodes: &mut Vec<ByPhase>, node: NodeId, phase: Phase) -> &mut Raw {
+    let at = usize::from(node.0);
+    if nodes.len() <= at {
+        nodes.resize(at + 1, ByPhase::default());
+    }
+    &mut nodes[at][phase.place()]
 }

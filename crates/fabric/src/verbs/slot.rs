@@ -40,6 +40,11 @@ pub enum Op {
     Flush,
 }
 
+impl Op {
+    /// How many there are.
+    pub(super) const KINDS: usize = 6;
+}
+
 /// One verb of a doorbell.
 #[derive(Clone, Copy, Debug)]
 pub struct Verb {
@@ -227,6 +232,17 @@ impl Slot {
     #[inline(always)]
     pub(super) fn script(&self) -> &[u64] {
         &self.script
+    }
+
+    /// Visits all verbs in the order they were added: the doorbell, what it does, and how many words it has.
+    #[inline]
+    pub(super) fn each_verb(&self, mut visit: impl FnMut(usize, Op, usize)) {
+        let mut left = &self.script[..self.used];
+        while let Some((heading, rest)) = left.split_first() {
+            let heading = Heading(*heading);
+            visit(heading.bell(), heading.op(), heading.words());
+            left = &rest[heading.words() + Heading::WORDS - 1..];
+        }
     }
 
     /// How the doorbell of a verb went.

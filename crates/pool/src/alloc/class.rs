@@ -70,6 +70,15 @@ impl SizeClass {
         }
     }
 
+    /// Whether an object of this class may begin there, in a region.
+    pub(crate) fn may_begin_at(self, offset: u64) -> bool {
+        let within = (offset % CHUNK_BYTES).checked_sub(HEAD_BYTES);
+        let is_place = |at: u64| {
+            at.is_multiple_of(self.bytes()) && ((at / self.bytes()) as usize) < self.objects()
+        };
+        offset >= super::REGION_HEAD_BYTES && within.is_some_and(is_place)
+    }
+
     /// How many chunks a slab has.
     pub(super) fn chunks(self) -> u64 {
         (self.bytes() + HEAD_BYTES).div_ceil(CHUNK_BYTES)

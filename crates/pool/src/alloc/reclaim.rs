@@ -81,7 +81,9 @@ impl Heap {
     /// Adopts what has our name without our knowing, and tells the copies.
     pub(super) async fn settle(&mut self) -> Result<()> {
         for region in 0..self.places.len() {
-            let table = self.places[region].read_table(&self.worker).await?;
+            let (place, owner) = (&self.places[region], self.owner);
+            let table = place.read_table(&self.worker).await?;
+            place.clear_leftovers(&self.worker, &table, &|theirs| theirs == owner).await?;
             for (chunk, entry) in self.abandoned(region, &table) {
                 if entry.owner == self.owner {
                     probe!("a slab that was claimed with an error is known again");

@@ -103,9 +103,16 @@ impl Place {
 
     /// The whole table.
     pub(super) async fn read_table(&self, worker: &Worker) -> Result<Vec<u64>> {
-        let (primary, base) = &self.replicas[0];
+        self.read_table_of(worker, &self.replicas[0]).await
+    }
+
+    async fn read_table_of(
+        &self,
+        worker: &Worker,
+        (copy, base): &(Queue, u64),
+    ) -> Result<Vec<u64>> {
         let mut round = worker.round();
-        let table = round.to(primary).read(*base, self.chunks() as usize * 8);
+        let table = round.to(copy).read(*base, self.chunks() as usize * 8);
         Ok(round.ring().await?[table].to_vec())
     }
 
@@ -307,7 +314,30 @@ impl Place {
                 leftovers += changed;
             }
         }
+        self.clear_leftovers(worker, &table, is_dead).await?;
         Ok((slabs, leftovers))
+    }
+
+    /// Copies forget claims of some that the primary knows nothing of: they were told, and then the primary was another one. `table` is
+    /// what the primary has, or had: whoever claims the chunk meanwhile tells the copies in its own name.
+    pub(super) async fn clear_leftovers(
+        &self,
+        worker: &Worker,
+        table: &[u64],
+        is_theirs: &dyn Fn(u64) -> bool,
+    ) -> Result<()> {
+        for copy in self.replicas[1..].iter().chain(&self.joining) {
+            let told = self.read_table_of(worker, copy).await?;
+            for (chunk, word) in told.iter().enumerate().skip(1) {
+                let owner = Entry::from_word(*word).map(|entry| entry.owner);
+                if table[chunk] == 0 && owner.is_some_and(is_theirs) {
+                    probe!("a copy forgets a claim that its primary does not know");
+                    let one = std::slice::from_ref(copy);
+                    self.swap(worker, one, chunk as u64 * 8, (*word, 0)).await?;
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn cas(&self, worker: &Worker, chunk: u64, old: u64, new: u64) -> Result<bool> {

@@ -32,7 +32,7 @@ pub(super) async fn decide(state: Rc<State>) {
 pub(super) async fn feel_pulse(state: Rc<State>) {
     while !state.retired.get() {
         let before = state.now();
-        state.means.worker.sleep(state.terms.tick()).await;
+        state.means.worker.next_tick(state.terms.calm_tick()).await;
         if state.now() - before > state.terms.lease / 4 {
             state.look_again();
         }
@@ -284,8 +284,22 @@ impl State {
         self.table_since.get().is_some_and(|since| now - since.min(now) > span)
     }
 
+    /// Whether copies that are whole are taken in now. Every change makes all pause for a moment: they come in together, once no
+    /// others are under way, or when some have waited for long.
+    fn takes_in_copies(&self, next: &Config) -> bool {
+        let petitions = self.petitions.borrow();
+        let is_whole = |petition: &Petition| matches!(petition, Petition::Whole { .. });
+        let whole = petitions.iter().filter(|(_, it)| is_whole(it) && !is_done(next, it)).count();
+        let now = self.now();
+        let since = self.whole_since.get().filter(|_| whole > 0).unwrap_or(now);
+        self.whole_since.set((whole > 0).then_some(since));
+        let under_way: usize = next.regions.iter().map(|region| region.joining.len()).sum();
+        whole >= under_way || now - since > 16 * self.terms.lease
+    }
+
     fn hear_petitions(&self, next: &mut Config) -> bool {
         let mut changed = false;
+        let takes_in_copies = self.takes_in_copies(next);
         for (_, petition) in self.petitions.borrow().iter() {
             if is_done(next, petition) {
                 continue;
@@ -312,6 +326,7 @@ impl State {
                     next.drain_node(*node);
                     true
                 }
+                Petition::Whole { .. } if !takes_in_copies => false,
                 Petition::Whole { region, replica } => {
                     probe!("a copy of a region is whole");
                     next.finish_copy(crate::RegionId(*region), *replica);

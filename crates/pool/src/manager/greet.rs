@@ -8,19 +8,24 @@ use farside_fabric::{Time, probe};
 use super::State;
 use super::change::is_done;
 use crate::config::Node;
-use crate::links::Links;
+use crate::links::{Links, is_member};
 use crate::petition::{Newcomer, Petition};
 
 /// A task of its own: one that does not answer delays nobody but other newcomers.
 pub(super) async fn greet(state: Rc<State>) {
     // Petitions that could not be answered, and since when.
     let mut missed: BTreeMap<String, Time> = BTreeMap::new();
+    // Connecting may take longer than one waits: it goes on meanwhile.
+    let mut doors: BTreeMap<u64, Links> = BTreeMap::new();
     while !state.retired.get() {
         let asking = asking(&state);
         missed.retain(|key, _| asking.iter().any(|(known, _)| known == key));
+        doors.retain(|life, _| asking.iter().any(|(_, newcomer)| newcomer.incarnation == *life));
         let mut reachable = BTreeSet::new();
         for (key, newcomer) in &asking {
-            if answers(&state, newcomer).await {
+            let new = || Links::new(&state.means.worker, &state.means.connect);
+            let door = doors.entry(newcomer.incarnation).or_insert_with(new);
+            if answers(&state, door, newcomer).await {
                 reachable.insert(newcomer.incarnation);
                 missed.remove(key);
                 continue;
@@ -34,9 +39,11 @@ pub(super) async fn greet(state: Rc<State>) {
                 state.hopeless.borrow_mut().insert(key.clone());
             }
         }
-        let pause = if asking.is_empty() { state.terms.tick() } else { state.terms.lease / 2 };
         *state.reachable.borrow_mut() = reachable;
-        state.means.worker.sleep(pause).await;
+        match asking.is_empty() {
+            true => state.tick().await,
+            false => state.means.worker.sleep(state.terms.lease / 2).await,
+        }
     }
 }
 
@@ -51,9 +58,11 @@ fn asking(state: &State) -> Vec<(String, Newcomer)> {
 }
 
 /// Whether a node answers in the life that it says it is in.
-async fn answers(state: &State, newcomer: &Newcomer) -> bool {
-    let links = Links::new(&state.means.worker, &state.means.connect);
+async fn answers(state: &State, links: &Links, newcomer: &Newcomer) -> bool {
     let Newcomer { address, incarnation, bytes } = newcomer.clone();
     let node = Node { id: u16::MAX, incarnation, address, bytes, draining: false };
-    links.within(state.terms.answer(), &node, links.to(&node)).await.flatten().is_some()
+    // The door may be open since long: it has to answer now.
+    let asking =
+        async { is_member(&state.means.worker, &links.to(&node).await?).await.ok().filter(|is| *is) };
+    links.within(state.terms.answer(), &node, asking).await.flatten().is_some()
 }

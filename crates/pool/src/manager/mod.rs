@@ -78,6 +78,8 @@ struct State {
     fences: RefCell<BTreeSet<(u16, u64)>>,
     /// Since when somebody's clock drifts too much.
     drift_since: Cell<Option<Time>>,
+    /// Since when copies are whole that were not taken in yet.
+    whole_since: Cell<Option<Time>>,
     retired: Cell<bool>,
 }
 
@@ -115,6 +117,7 @@ impl Manager {
             leaving: RefCell::default(),
             fences: RefCell::default(),
             drift_since: Cell::new(None),
+            whole_since: Cell::new(None),
             retired: Cell::new(false),
         });
         state.meet_members();
@@ -146,8 +149,11 @@ impl State {
     }
 
     async fn tick(&self) {
-        let tick = if self.is_calm() { self.terms.calm_tick() } else { self.terms.tick() };
-        self.means.worker.sleep(tick).await;
+        let worker = &self.means.worker;
+        match self.is_calm() {
+            true => worker.next_tick(self.terms.calm_tick()).await,
+            false => worker.sleep(self.terms.tick()).await,
+        }
     }
 
     /// Whether the newest configuration counts, and everybody was heard of late.

@@ -11,13 +11,19 @@ use crate::petition::Petition;
 pub(super) async fn hold(state: Rc<State>) {
     while !state.retired.get() {
         confirm(&state).await;
-        // Where the echoes of all sessions are evidence enough, the store is asked for petitions only.
-        let now = state.now();
-        let enough = now - state.evidence().min(now) < 2 * state.terms.age();
-        let calm = enough && state.is_calm();
-        let pause = if calm { state.terms.lease } else { state.terms.tick() / 2 };
-        state.means.worker.sleep(pause).await;
+        let until = state.now() + state.terms.lease;
+        state.means.worker.sleep(state.terms.tick() / 2).await;
+        while needs_no_store(&state) && state.now() < until {
+            state.tick().await;
+        }
     }
+}
+
+/// Where the echoes of all sessions are evidence enough, and nothing was changed, the store is asked for petitions only.
+fn needs_no_store(state: &State) -> bool {
+    let now = state.now();
+    let enough = now - state.evidence().min(now) < 2 * state.terms.age();
+    enough && state.is_calm() && state.revision.get() != 0 && !state.retired.get()
 }
 
 /// Reads the store; ends the office if it names another manager.

@@ -21,6 +21,10 @@ const MASTERS_PAUSE: Duration = Duration::from_micros(5);
 /// The bounds grow by one part in 512. After so many round trips they have grown by half of one.
 const ROUND_TRIPS: u64 = 256;
 
+/// Leases are short where round trips are: it asks several times in one, for all to notice at about the same time if a clock drifts,
+/// but not more often than once in so many round trips.
+const ROUND_TRIPS_AT_LEAST: u64 = 64;
+
 /// Keeps what a process knows of the time up to date, as long as there is its view.
 pub async fn follow(worker: Worker, connect: Rc<dyn Connect>, view: Weak<View>) {
     let careful = view.upgrade().is_some_and(|view| view.has_manager());
@@ -30,17 +34,19 @@ pub async fn follow(worker: Worker, connect: Rc<dyn Connect>, view: Weak<View>) 
     };
     let mut follower =
         Follower { worker, links, master: None, known: None, proven: false, before: None };
-    while let Some(view) = view.upgrade().filter(|view| !view.is_put_out()) {
-        let config = view.config();
-        let lease = Duration::from_nanos(config.lease_ns);
-        let pause = match follower.ask(&view).await {
-            Some(sync) => Duration::from_nanos(sync.round_trip() * ROUND_TRIPS),
-            None => lease / 32,
+    while let Some(known) = view.upgrade().filter(|view| !view.is_put_out()) {
+        let config = known.config();
+        let look = Duration::from_nanos(config.lease_ns) / 8;
+        let pause = match follower.ask(&known).await {
+            Some(sync) => {
+                let round_trips = |count| Duration::from_nanos(sync.round_trip() * count);
+                round_trips(ROUND_TRIPS).min(look.max(round_trips(ROUND_TRIPS_AT_LEAST)))
+            }
+            None => look / 4,
         };
-        let pause = pause.min(lease / 8).clamp(SHORTEST, LONGEST);
         let share = config.sessions.len() as u32 * MASTERS_PAUSE;
-        drop(view);
-        follower.worker.sleep(pause.max(share)).await;
+        drop(known);
+        follower.pause(pause.clamp(SHORTEST, LONGEST).max(share), look, &view).await;
     }
 }
 
@@ -79,6 +85,18 @@ impl Follower {
         }
         self.take(view, sync);
         Some(sync)
+    }
+
+    /// Waits for so long, and looks now and then whether there is another master.
+    async fn pause(&self, span: Duration, look: Duration, view: &Weak<View>) {
+        let until = self.worker.now() + span;
+        while self.worker.now() < until {
+            self.worker.sleep(look.min(until - self.worker.now())).await;
+            let master = view.upgrade().map(|view| view.config().master);
+            if master != Some(self.master) {
+                return;
+            }
+        }
     }
 
     /// Bounds of another master are none; but the own clock is the same.

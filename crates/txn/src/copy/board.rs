@@ -2,24 +2,14 @@
 
 use std::time::Duration;
 
-use farside_pool::alloc::{SYSTEM_BYTES, SYSTEM_OFFSET};
-
 use super::unguarded::Pair;
 use super::{Acting, Copy};
-use crate::TxnError;
-use crate::object::Target;
 use crate::queues::replicas;
-use crate::system::{self, CLIENT, FORMAT, OLDEST, REQUEST, SESSIONS, SINCE};
+use crate::system::{self, CLIENT, FORMAT, OLDEST, REQUEST, SCRUBBED, SESSIONS, SINCE};
+use crate::{Scrubbed, TxnError};
 
 /// How often lines are looked at until their owners have written them.
 const PAUSE: Duration = Duration::from_micros(200);
-
-/// The root of the catalog.
-pub(super) fn root() -> Target {
-    let addr = system::catalog_root();
-    let room = SYSTEM_OFFSET + SYSTEM_BYTES - addr.offset() - Target::bytes(0);
-    Target { addr, room: room as u32 / 8 }
-}
 
 impl Copy<'_> {
     /// How much differed that was to be copied.
@@ -36,9 +26,11 @@ impl Copy<'_> {
         let gone = |here, there| (here == 0 && there != 0).then_some(0);
         let clients: Vec<u64> = lines().map(|line| line + CLIENT).collect();
         differed += self.copy_words(&acting, &clients, gone).await?;
+        let scrubbed: Vec<u64> = (0..Scrubbed::WORDS as u64).map(|at| SCRUBBED + at * 8).collect();
+        differed += self.copy_words(&acting, &scrubbed, |here, _| Some(here)).await?;
         drop(acting);
         self.wait_for_sessions(sessions).await?;
-        let copied = self.copy_some(&[root()]).await?;
+        let copied = self.copy_some(&[system::catalog_target()]).await?;
         Ok(differed + copied)
     }
 

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use farside_pool::RegionId;
 use farside_pool::alloc::SlabAt;
 
-use super::board::root;
 use super::unguarded::{first_word, is_body};
 use super::{Acting, Copy};
 use crate::TxnError;
@@ -35,7 +34,7 @@ impl Copy<'_> {
         let differs = |here, _| Some(here);
         self.compare_words(&acting, &offsets, differs, differences).await?;
         if self.region == system::REGION {
-            for different in self.different(&[root()]).await? {
+            for different in self.different(&[system::catalog_target()]).await? {
                 self.tell(differences, "the catalog", different.addr.offset());
             }
         }

@@ -27,10 +27,10 @@ use farside_pool::alloc::{Place, SlabAt};
 use farside_pool::{Config, Permit, Petition, RegionId, Replica};
 
 use crate::agent::Agent;
-use crate::place::Decided;
+use crate::place::{Decided, claim};
 use crate::queues::Queues;
 use crate::system::{self, COPIED, COPIER};
-use crate::{Trap, TxnError, watch};
+use crate::{Trap, TxnError};
 
 /// How often everything is compared, at most, before it is begun anew.
 const MOST_PASSES: u32 = 20;
@@ -54,7 +54,7 @@ fn next(config: &Config) -> Option<(RegionId, Replica)> {
 }
 
 async fn copy_all(agent: &Rc<Agent>) -> Result<(), TxnError> {
-    if !claim(agent).await? {
+    if !claim(agent, COPIER).await? {
         return Ok(());
     }
     while let Some((region, to)) = next(&agent.config()) {
@@ -69,20 +69,6 @@ async fn copy_all(agent: &Rc<Agent>) -> Result<(), TxnError> {
     let (permit, queues) = agent.act().await?;
     let word = Decided::new(&agent.worker, &queues, permit.config(), COPIER)?;
     word.give_up(agent.session.identity.client).await
-}
-
-/// Whether it is ours to copy. Two who copy do no harm, for each does it under locks, or looks again; one is enough.
-async fn claim(agent: &Rc<Agent>) -> Result<bool, TxnError> {
-    let (permit, queues) = agent.act().await?;
-    let word = Decided::new(&agent.worker, &queues, permit.config(), COPIER)?;
-    let me = agent.session.identity.client;
-    let Some(holder) = word.take(0, me).await? else { return Ok(true) };
-    let patience = watch::patience(agent.lease());
-    if agent.session.watch.lives(holder, agent.worker.now(), patience) {
-        return Ok(false);
-    }
-    probe!("a copy is taken over from one who died");
-    Ok(word.take(holder, me).await?.is_none())
 }
 
 /// A copy in the making, or one that is compared.

@@ -118,6 +118,7 @@ impl Copy<'_> {
     /// Some objects, which nobody changes meanwhile.
     async fn copy_locked(&self, some: &[Target], learned: u64) -> Result<Option<usize>, TxnError> {
         let mut txn = self.agent.begin(None).await?;
+        txn.lock_at_once();
         if !txn.may_use(learned) {
             return Ok(None);
         }

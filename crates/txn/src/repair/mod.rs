@@ -6,7 +6,8 @@
 //! 4. *Decide*, for each transaction that still holds a lock: see [`remains`].
 //! 5. *Commit* by giving the locks back, or *abort* by restoring old versions everywhere, and only then giving the locks
 //!    back.
-//! 6. What it owned is nobody's; its locks without a record are nobody's; its place is free.
+//! 6. What it owned is nobody's; its locks without a record are nobody's; its place is free. Not before it is durable that
+//!    its locks were given back: one that comes back with the power would be judged without all of its records.
 //!
 //! A repairer may die at any verb: the next one finds everything as it was, or further on.
 
@@ -102,7 +103,7 @@ impl Txn {
         let (watch, worker, lease) = (&agent.session.watch, &agent.worker, agent.lease());
         let is_quiet = || watch.silence(word, worker.now()) >= QUIET.min(lease / 2);
         let quiet = !watch.is_orphan(word) && is_quiet();
-        let release = if quiet { self.take_locks(false) } else { None };
+        let release = if quiet && self.holds_locks() { self.take_locks_alone() } else { None };
         let over = release.is_some();
         if let Some(release) = release {
             release.run().await?;
@@ -230,7 +231,11 @@ impl Repair<'_> {
         if !self.agent.has(Trap::RepairWithoutFlush) {
             self.queues.flush_all(&self.agent.worker).await?;
         }
-        self.release(remains.iter().flat_map(|remains| remains.locks())).await
+        self.release(remains.iter().flat_map(|remains| remains.locks())).await?;
+        if !self.agent.has(Trap::RepairForgetsEarly) {
+            self.queues.flush_all(&self.agent.worker).await?;
+        }
+        Ok(())
     }
 
     fn is_committed(&self, remains: &Remains) -> bool {

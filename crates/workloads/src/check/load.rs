@@ -105,6 +105,10 @@ impl History {
         &self.ops[first_op as usize..(first_op + ops) as usize]
     }
 
+    pub(super) fn is_aborted(&self, txn: TxnId) -> bool {
+        self.txns[txn as usize].outcome == Outcome::Aborted
+    }
+
     pub(super) fn is_committed(&self, txn: TxnId) -> bool {
         self.txns[txn as usize].outcome == Outcome::Committed
     }

@@ -34,6 +34,8 @@ pub enum Level {
     /// Strict serializability, and opacity.
     #[default]
     Strict,
+    /// Strict serializability of what committed: what aborted attempts read does not count.
+    StrictCommitted,
     /// Some order explains what committed attempts read and wrote, whatever the clock says.
     Serializable,
     /// Every committed attempt reads from one snapshot, and no two that overlap write the same.
@@ -43,9 +45,14 @@ pub enum Level {
 }
 
 impl Level {
+    /// Whether the clock counts.
+    fn is_strict(self) -> bool {
+        matches!(self, Level::Strict | Level::StrictCommitted)
+    }
+
     fn verdict(self) -> &'static str {
         match self {
-            Level::Strict => "strict-serializable",
+            Level::Strict | Level::StrictCommitted => "strict-serializable",
             Level::Serializable => "serializable",
             Level::Snapshot => "snapshot",
             Level::SessionGuarantees => "session-guarantees",
@@ -66,10 +73,10 @@ impl Level {
 /// assert_eq!((report.verdict, &*report.anomalies[0].kind), ("violation", "stale read"));
 /// ```
 pub fn check(input: impl BufRead, level: Level) -> Result<Report, Flaw> {
-    let strict = level == Level::Strict;
-    let mut history = History::read(input, strict)?;
+    let (strict, opaque) = (level.is_strict(), level == Level::Strict);
+    let mut history = History::read(input, opaque)?;
     let mut findings = Findings::default();
-    let judges = |history: &History, id: TxnId| strict || history.is_committed(id);
+    let judges = |history: &History, id: TxnId| opaque || history.is_committed(id);
     let blind = history.blind.iter().filter(|(txn, _)| judges(&history, *txn));
     for (txn, key) in blind.copied() {
         let why = format!("a read of key {:?} is without its own writes", history.name(key));
@@ -86,8 +93,9 @@ pub fn check(input: impl BufRead, level: Level) -> Result<Report, Flaw> {
         try_orders(&history, &registers, level, open, &edges, &mut findings);
     }
     match level {
-        Level::Strict => {
-            realtime::add(&history, &|_| true, &mut edges);
+        Level::Strict | Level::StrictCommitted => {
+            let counts = |id: TxnId| opaque || !history.is_aborted(id);
+            realtime::add(&history, &counts, &mut edges);
             cycles::find(&history, &edges.into_graph(), true, &mut findings);
         }
         Level::Serializable => {
@@ -122,10 +130,9 @@ fn try_orders(
     edges: &Edges,
     findings: &mut Findings,
 ) {
-    let strict = level == Level::Strict;
-    let counts = |id: TxnId| strict || history.is_committed(id);
-    let small =
-        history.txns.len() <= search::MOST && matches!(level, Level::Strict | Level::Serializable);
+    let (strict, opaque) = (level.is_strict(), level == Level::Strict);
+    let counts = |id: TxnId| opaque || history.is_committed(id);
+    let small = history.txns.len() <= search::MOST && (strict || level == Level::Serializable);
     match small.then(|| search::is_orderable(history, registers, &counts, strict, edges)).flatten()
     {
         Some(true) => {}

@@ -201,6 +201,7 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
                 kind.round_trips += after.round_trips - before.round_trips;
                 kind.waited += u64::from(after.waits > before.waits);
                 kind.hopped += u64::from(after.hops > before.hops);
+                kind.waited_ns += after.waited_ns - before.waited_ns;
                 kind.latencies.saturating_record((now - arrival.min(now)).as_nanos() as u64);
             }
             Outcome::Aborted => kind.aborted += 1,

@@ -181,9 +181,11 @@ where
         let clear =
             move |end| desks.into_iter().filter_map(|desk| desk.clear(end).then_some(())).count();
         let (before, counted_on) = (self.engine.counts(worker), worker.clone());
+        let held_before = self.engine.holding(worker);
         let tally = Box::new(move |end: Time| {
             let mut tally = shared.tally.borrow().clone();
             tally.counts = shared.engine.counts(&counted_on) - before;
+            tally.holding = shared.engine.holding(&counted_on) - held_before;
             (tally.from, tally.to) = ((shared.begin + shared.plan.warmup).0, end.0);
             tally
         });

@@ -1,6 +1,7 @@
 //! What a run counts.
 
 use farside_fabric::Counts;
+use farside_txn::Holding;
 use hdrhistogram::Histogram;
 
 /// Of one kind of transaction.
@@ -20,6 +21,8 @@ pub struct KindTally {
     pub waited: u64,
     /// Those that committed and read an older version, of something.
     pub hopped: u64,
+    /// For how many nanoseconds those that committed waited for locks, at reads.
+    pub waited_ns: u64,
     /// What those that committed took, all attempts included, in nanoseconds.
     pub latencies: Histogram<u64>,
 }
@@ -42,6 +45,8 @@ pub struct Tally {
     pub lost: u64,
     /// Verbs of all transactions, also those that are not counted.
     pub counts: Counts,
+    /// How long they held their locks.
+    pub holding: Holding,
 }
 
 /// The longest that is told apart: an hour.
@@ -61,6 +66,7 @@ impl Tally {
             round_trips: 0,
             waited: 0,
             hopped: 0,
+            waited_ns: 0,
             latencies: histogram(),
         };
         let kinds = names.iter().map(kind).collect();
@@ -73,6 +79,7 @@ impl Tally {
             unserved: 0,
             lost: 0,
             counts: Counts::default(),
+            holding: Holding::default(),
         }
     }
 
@@ -93,6 +100,7 @@ impl Tally {
             kind.round_trips += more.round_trips;
             kind.waited += more.waited;
             kind.hopped += more.hopped;
+            kind.waited_ns += more.waited_ns;
             kind.latencies.add(&more.latencies).expect("the same bounds");
         }
         self.from = self.from.min(other.from);
@@ -102,6 +110,7 @@ impl Tally {
         self.unserved += other.unserved;
         self.lost += other.lost;
         self.counts += other.counts;
+        self.holding += other.holding;
     }
 
     /// How long was counted: from the first begin of any thread to the last end.

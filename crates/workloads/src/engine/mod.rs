@@ -19,7 +19,7 @@ pub use tables::{TableSession, TableTxn, Tables};
 use std::future::Future;
 
 use farside_fabric::{Counts, Worker};
-pub use farside_txn::{Effort, Limits, OldVersions};
+pub use farside_txn::{Effort, Holding, Limits, OldVersions};
 
 /// A table, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -149,6 +149,11 @@ pub trait Engine {
     /// The verbs of a thread's transactions so far.
     fn counts(&self, _worker: &Worker) -> Counts {
         Counts::default()
+    }
+
+    /// How long a thread's transactions have held their locks so far.
+    fn holding(&self, _worker: &Worker) -> Holding {
+        Holding::default()
     }
 
     /// A coordinator's session, on a thread.

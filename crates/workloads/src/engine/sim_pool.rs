@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use farside_fabric::{ClientId, NodeId, Worker, probe};
 use farside_pool::{
-    CONTROL_BYTES, ConfigStore, Connect, Keeper, Means, Member, Newcomer, Terms, View,
+    CONTROL_BYTES, Config, ConfigStore, Connect, Keeper, Means, Member, Newcomer, Replica, Terms,
+    View,
 };
 use farside_sim::{ClockModel, ProcessId, Sim};
 
@@ -39,6 +40,8 @@ pub(super) struct SimPool {
 
 struct Machine {
     node: NodeId,
+    /// Tells its lives apart.
+    incarnation: u64,
     /// Its keeper and its session.
     processes: Vec<ProcessId>,
     alive: bool,
@@ -60,7 +63,8 @@ impl SimPool {
                 let node = sim.add_node(pool.node_bytes());
                 let lapsed = Rc::default();
                 let (keeper, newcomer) = pool.start_keeper(node, &lapsed);
-                let machine = Machine { node, processes: vec![keeper], alive: true, lapsed };
+                let (incarnation, processes) = (newcomer.incarnation, vec![keeper]);
+                let machine = Machine { node, incarnation, processes, alive: true, lapsed };
                 pool.machines.borrow_mut().push(machine);
                 newcomer
             })
@@ -159,6 +163,19 @@ impl SimPool {
         machines.iter().filter(|machine| machine.alive).map(|machine| machine.node).collect()
     }
 
+    /// Whether nothing is lost with one more node: every region has two whole copies where nodes are up.
+    pub(super) fn may_lose_one(&self, config: &Config) -> bool {
+        let machines = self.machines.borrow();
+        let is_up = |replica: &&Replica| {
+            let node = config.nodes.iter().find(|node| node.id == replica.node);
+            let lives = |machine: &&Machine| machine.alive && !machine.lapsed.get();
+            node.is_some_and(|node| {
+                machines.iter().filter(lives).any(|it| it.incarnation == node.incarnation)
+            })
+        };
+        config.regions.iter().all(|region| region.replicas.iter().filter(is_up).nth(1).is_some())
+    }
+
     /// A machine dies, with all that is in its memory; which one, if there is one left that may.
     pub(super) fn kill_machine(&self, choice: u64) -> Option<usize> {
         let mut machines = self.machines.borrow_mut();
@@ -176,9 +193,10 @@ impl SimPool {
         let node = self.machines.borrow()[number].node;
         self.sim.restart_node(node);
         let lapsed = Rc::default();
-        let processes = vec![self.start_keeper(node, &lapsed).0, self.start_session(None)];
+        let (keeper, Newcomer { incarnation, .. }) = self.start_keeper(node, &lapsed);
+        let processes = vec![keeper, self.start_session(None)];
         let machine = &mut self.machines.borrow_mut()[number];
-        *machine = Machine { node, processes, alive: true, lapsed };
+        *machine = Machine { node, incarnation, processes, alive: true, lapsed };
     }
 
     /// Nodes that were put out although they lived begin another life.

@@ -1,6 +1,6 @@
 //! Farside's tables on a simulated cluster.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,7 +12,9 @@ use farside_pool::time::{self, Master};
 use farside_pool::{Config, Connect, Links, Newcomer, Region, View};
 use farside_sim::{ClockModel, ProcessId, Sim};
 use farside_txn::clock::{PoolClock, WorkerClock};
-use farside_txn::{Agent, Identity, Level, Limits, Parts, Session, Trap, TxnError};
+use farside_txn::{
+    Agent, Holding, Identity, Level, Limits, Parts, Session, Trap, TxnError, VersionCache,
+};
 
 use super::sim_pool::{PoolShape, SimPool};
 use super::tables::counts;
@@ -49,6 +51,8 @@ struct Inner {
     level: Level,
     clock_offset_ns: u64,
     trap: Option<Trap>,
+    /// For protocols that use one: it is as if all reached it at once.
+    versions: OnceCell<Arc<VersionCache>>,
 }
 
 /// Where the nodes and regions are.
@@ -93,6 +97,16 @@ impl SimTables {
         let inner = Rc::get_mut(&mut self.0).expect("before anybody joins");
         if let Pool::Fixed(config) = &mut inner.pool {
             config.master = Some(Master { node: 0, ahead: 1 << 40, since: 1 });
+        }
+        self
+    }
+
+    /// Whose primaries are all at the first node, as in a paper whose table has one: before anybody joins.
+    #[must_use]
+    pub fn with_one_primary(mut self) -> Self {
+        let inner = Rc::get_mut(&mut self.0).expect("before anybody joins");
+        if let Pool::Fixed(config) = &mut inner.pool {
+            config.regions.iter_mut().for_each(|it| it.replicas.sort_by_key(|copy| copy.node));
         }
         self
     }
@@ -160,6 +174,7 @@ impl SimTables {
             level: Level::default(),
             clock_offset_ns: CLOCK_OFFSET_NS,
             trap,
+            versions: OnceCell::new(),
         }))
     }
 
@@ -241,7 +256,9 @@ impl SimTables {
             Identity::claim(worker, &self.links(process, worker), &view.seat(), client).await
         }))?;
         let Some(identity) = identity else { return Ok(None) };
-        let session = Session::new(identity, *limits);
+        let cached = limits.protocol.version_cache;
+        let versions = cached.then(|| Arc::clone(self.0.versions.get_or_init(Arc::default)));
+        let session = Session::sharing(identity, *limits, versions);
         Ok(Some(Member { session, view }))
     }
 
@@ -299,6 +316,7 @@ impl SimTables {
         let Some(agent) = agent else { return Ok(None) };
         agent.set_trap(*trap);
         agent.look_after_pool();
+        agent.count_holding();
         let client = Client::new(agent);
         self.0.tables.warm(&client);
         threads.borrow_mut().push((worker.clone(), client));
@@ -323,6 +341,14 @@ impl SimTables {
     pub fn revive(&self) {
         if let Pool::Managed(pool) = &self.0.pool {
             pool.revive();
+        }
+    }
+
+    /// Whether nothing is lost with one more node, as a machine knows the pool.
+    pub fn may_lose_one(&self, worker: &Worker) -> bool {
+        match &self.0.pool {
+            Pool::Fixed(_) => false,
+            Pool::Managed(pool) => pool.may_lose_one(&self.client(worker).agent().config()),
         }
     }
 
@@ -398,6 +424,10 @@ impl Engine for SimTables {
 
     fn counts(&self, worker: &Worker) -> Counts {
         counts(&self.client(worker))
+    }
+
+    fn holding(&self, worker: &Worker) -> Holding {
+        self.client(worker).agent().holding()
     }
 
     fn now(&self, _: &Worker) -> u64 {

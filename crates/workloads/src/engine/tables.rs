@@ -11,6 +11,7 @@ use farside_index::{
     Addresses, Client, Error, Table as IndexTable, TableOptions, Tx, Want as IndexWant,
 };
 use farside_txn::{Effort, Level, TxnError};
+use smallvec::SmallVec;
 
 use crate::history::UNTOLD;
 
@@ -206,7 +207,8 @@ pub(super) fn counts(client: &Client) -> Counts {
     let waited =
         [farside_txn::EXECUTE, farside_txn::VALIDATE, farside_txn::BLOB, farside_txn::INSTALL];
     let sum = waited.iter().fold(Counts::default(), |sum, phase| sum + tally.phase(*phase));
-    sum + Counts { round_trips: 0, ..tally.phase(farside_txn::RELEASE) }
+    let beside = [farside_txn::LOG, farside_txn::RELEASE];
+    beside.iter().fold(sum, |sum, phase| sum + Counts { round_trips: 0, ..tally.phase(*phase) })
 }
 
 impl Session for TableSession {
@@ -227,8 +229,9 @@ impl Session for TableSession {
 
 impl Transaction for TableTxn<'_> {
     async fn read(&mut self, wants: &[Want], rows: &mut Rows) -> Result<(), Failure> {
-        let keys: Vec<[u8; 8]> = wants.iter().map(|want| want.key.to_be_bytes()).collect();
-        let mut asked = Vec::with_capacity(wants.len());
+        let keys = wants.iter().map(|want| want.key.to_be_bytes());
+        let keys: SmallVec<[[u8; 8]; 4]> = keys.collect();
+        let mut asked = SmallVec::<[_; 4]>::new();
         for (want, key) in wants.iter().zip(&keys) {
             let table = self.session.table(want.table)?;
             asked.push(IndexWant { table, key, intent: want.intent });

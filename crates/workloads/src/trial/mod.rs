@@ -9,9 +9,9 @@ use std::time::Duration;
 mod mortals;
 mod power;
 
-use farside_fabric::Worker;
-use farside_sim::{FaultKind, Faults, Profile, Sim};
-use farside_txn::{Level as Promise, Trap};
+use farside_fabric::{Persistence, Worker};
+use farside_sim::{Busy, FaultKind, Faults, Profile, Sim};
+use farside_txn::{Level as Promise, Limits, Protocol as Phases, Trap};
 
 use crate::check::{Level, Report, check};
 use crate::driver::{Control, Plan, Running, Tally, Team, Until};
@@ -76,8 +76,10 @@ const STEP: Duration = Duration::from_micros(2);
 pub enum Protocol {
     /// The reference engine, sound or broken.
     Reference(Option<Flaw>),
-    /// The default protocol on tables, with so many copies; perhaps without one of its rules.
+    /// A protocol on tables, with so many copies; perhaps without one of its rules.
     Farside {
+        /// How transactions go through their phases.
+        phases: Phases,
         /// Copies of each region.
         copies: usize,
         /// The rule that is left out.
@@ -87,6 +89,8 @@ pub enum Protocol {
     },
     /// The same on nodes that keep what is flushed, all of which lose their power at once now and then, or one of them does.
     Durable {
+        /// How transactions go through their phases.
+        phases: Phases,
         /// What was not flushed may survive in any order, as in persistent memory, and not as in a journal.
         unordered: bool,
         /// Copies of each region.
@@ -97,12 +101,32 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// On which hardware.
+    fn profile(&self) -> Profile {
+        let profile = match self {
+            Protocol::Durable { unordered: true, .. } => "connectx-5+pm",
+            Protocol::Durable { .. } => "tcp-10g+pm",
+            _ => "connectx-5",
+        };
+        let mut profile = Profile::named(profile).expect("a profile of the table");
+        if let Protocol::Durable { unordered: true, .. } = self {
+            // As if caches were in between.
+            profile.persistence = Persistence::Unordered;
+        }
+        profile
+    }
+
     /// What histories are to be like.
     fn promises(&self) -> Level {
         match self {
             Protocol::Farside { level: Promise::Serializable, .. } => Level::Serializable,
             Protocol::Farside { level: Promise::StrictSnapshot | Promise::Snapshot, .. } => {
                 Level::Snapshot
+            }
+            Protocol::Farside { phases, .. } | Protocol::Durable { phases, .. }
+                if !phases.opacity =>
+            {
+                Level::StrictCommitted
             }
             _ => Level::Strict,
         }
@@ -149,13 +173,7 @@ pub fn run_on<W: Workload + Send + 'static>(
     faults: Faults,
     level: Level,
 ) -> Result<Outcome, Failure> {
-    let profile = match protocol {
-        Protocol::Durable { unordered: true, .. } => "connectx-5+pm",
-        Protocol::Durable { .. } => "tcp-10g+pm",
-        _ => "connectx-5",
-    };
-    let profile = Profile::named(profile).expect("a profile of the table");
-    let sim = Rc::new(Sim::new(profile, plan.seed, faults));
+    let sim = Rc::new(Sim::new(protocol.profile(), plan.seed, faults));
     let page = Page::default();
     let sink = Sink::to(page.clone());
     let workload = Arc::new(workload);
@@ -164,13 +182,14 @@ pub fn run_on<W: Workload + Send + 'static>(
             let engine = Reference::new(flaw).with_pause(STEP);
             let process = sim.add_process();
             let thread = |_| sim.add_thread(process);
-            simulate(&thread, &engine, &workload, plan, Some(&sink))
+            simulate(&sim, &thread, &engine, &workload, plan, Some(&sink)).map(Ran::judged)
         }
-        Protocol::Durable { copies, trap, .. } => {
-            let engine = SimTables::small(&sim, copies, trap);
+        Protocol::Durable { phases, copies, trap, .. } => {
+            let engine = SimTables::small(&sim, copies, trap)
+                .with_limits(|limits| *limits = limits.following(phases));
             power::simulate(&sim, engine, &workload, plan, &sink)
         }
-        Protocol::Farside { copies, trap, level } => {
+        Protocol::Farside { phases, copies, trap, level } => {
             // Clocks are good in some runs, and not so good in others; rings are short in some, and full at times.
             let offset_ns = [200, 5000, 5000, 20_000][plan.seed as usize % 4];
             let ring_bytes = if plan.seed % 4 == 1 { 1 << 10 } else { 24 << 10 };
@@ -181,12 +200,12 @@ pub fn run_on<W: Workload + Send + 'static>(
             };
             let engine = engine
                 .with_clocks(offset_ns)
-                .with_limits(|limits| limits.ring_bytes = ring_bytes)
+                .with_limits(|limits| *limits = Limits { ring_bytes, ..*limits }.following(phases))
                 .with_level(level);
             match faults.strikes_machines() {
                 false => {
                     let thread = |number| engine.add_machine(number as u64).1;
-                    simulate(&thread, &engine, &workload, plan, Some(&sink))
+                    simulate(&sim, &thread, &engine, &workload, plan, Some(&sink)).map(Ran::judged)
                 }
                 true => mortals::simulate(&sim, engine, &workload, plan, &sink, &faults),
             }
@@ -211,14 +230,32 @@ pub fn run_on<W: Workload + Send + 'static>(
     Ok(Outcome { tally, report, invariants, digest, struck, history })
 }
 
+/// What a run without faults of machines was like.
+#[derive(Debug)]
+pub struct Ran {
+    /// What became of the transactions.
+    pub tally: Tally,
+    /// What the workload promises.
+    pub invariants: Result<(), String>,
+    /// What was short.
+    pub busy: Busy,
+}
+
+impl Ran {
+    fn judged(self) -> (Tally, Result<(), String>) {
+        (self.tally, self.invariants)
+    }
+}
+
 /// Runs a workload on simulated threads, which are made one by one, and checks its invariants.
 pub fn simulate<E, W>(
+    sim: &Sim,
     thread: &dyn Fn(usize) -> Worker,
     engine: &E,
     workload: &Arc<W>,
     plan: &Plan,
     sink: Option<&Sink>,
-) -> Result<(Tally, Result<(), String>), Failure>
+) -> Result<Ran, Failure>
 where
     E: Engine + Clone + 'static,
     W: Workload + Send + 'static,
@@ -230,6 +267,7 @@ where
     })?;
     let control = Arc::new(Control::default());
     control.begin(plan);
+    sim.watch();
     let team = Team { engine, workload, plan, control: &control, sink };
     let running: Vec<Running> =
         (0..plan.threads).map(|number| team.start(&thread(number), number)).collect();
@@ -238,11 +276,13 @@ where
         for thread in running {
             tallies.push(thread.finish().await?);
         }
+        let busy = sim.busy();
         // Where snapshots may be of shortly before, all that was committed is seen after that.
         clock.sleep(SHORTLY).await;
         let invariants = workload.check(&mut engine.session(&clock)).await;
         let tally = Tally::merged(tallies);
-        Ok((tally.ok_or_else(|| Failure::Broken("there are no threads".into()))?, invariants))
+        let tally = tally.ok_or_else(|| Failure::Broken("there are no threads".into()))?;
+        Ok(Ran { tally, invariants, busy })
     })
 }
 

@@ -179,7 +179,9 @@ impl<W: Workload + Send + 'static> Machines<'_, W> {
     fn crash(&mut self, clock: &Worker) {
         let (now, left) = (self.sim.elapsed_ns(), self.control.left());
         let crashes = &mut self.crashes;
-        while crashes.at.pop_if(|at| *at >= left).is_some() {
+        // Others may have been put out by mistake, with what they had: who loses all copies has lost the data.
+        let due = |at: &mut u64| *at >= left && self.engine.may_lose_one(clock);
+        while crashes.at.pop_if(due).is_some() {
             probe!("a node dies under transactions");
             let span = clock.random_below(LONGEST_CRASH.as_nanos() as u64);
             let died = self.engine.kill_node(clock.random());
@@ -198,7 +200,12 @@ impl<W: Workload + Send + 'static> Machines<'_, W> {
         }
         let nodes = self.engine.nodes();
         let strikes = clock.random_below(LOOKS_PER_STOP) == 0 && !nodes.is_empty();
-        if !strikes || self.crashes.disturbances == MOST_DISTURBANCES || self.running.is_empty() {
+        // A node that is disturbed may be put out, and those who wait for a manager are soon.
+        if !strikes
+            || !self.engine.may_lose_one(clock)
+            || self.crashes.disturbances == MOST_DISTURBANCES
+            || self.running.is_empty()
+        {
             return;
         }
         self.crashes.disturbances += 1;

@@ -23,8 +23,11 @@ const JOURNAL: u64 = u64::MAX - 2;
 /// How long it looks for work without giving its core to others.
 const YIELD: Duration = Duration::from_micros(30);
 
-/// How many turns share one reading of the clock while there is work.
-const TURNS_PER_CLOCK: u32 = 16;
+/// How many looks at sockets share one reading of the clock while there is work.
+const LOOKS_PER_CLOCK: usize = 16;
+
+/// How many turns share one question to the kernel meanwhile.
+const TURNS_PER_QUESTION: u32 = 64;
 
 /// How often connections are looked at for stalls.
 const ROUNDS: Duration = Duration::from_millis(500);
@@ -87,17 +90,21 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(256);
         let mut now = Instant::now();
         let mut last_work = now;
-        let mut turns = 0u32;
+        let (mut turns, mut looks) = (0u32, 0);
         let mut pace = Pace::default();
         while !self.stop.is_asked() {
             let spinning = now - last_work < pace.spin();
             let mut worked = spinning && self.serve_hot(now);
             turns = turns.wrapping_add(1);
+            looks += self.hot.len().max(1);
             // While hot connections keep this thread busy, the kernel and the clock are asked now and
             // then only: a look at a socket is what costs time here.
-            let thorough = turns.is_multiple_of(TURNS_PER_CLOCK);
-            if !spinning || self.hot.is_empty() || turns.is_multiple_of(4 * TURNS_PER_CLOCK) {
+            if !spinning || self.hot.is_empty() || turns.is_multiple_of(TURNS_PER_QUESTION) {
                 let sleep = self.next_rounds.saturating_duration_since(now);
+                if !spinning {
+                    // Which are hot after a pause is known when they have work.
+                    self.hot.clear();
+                }
                 self.wait(&mut events, if spinning { Duration::ZERO } else { sleep })?;
                 now = Instant::now();
                 for event in events.drain(..) {
@@ -105,8 +112,9 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
                 }
             }
             worked |= self.keep(now);
-            if thorough || !spinning {
+            if looks >= LOOKS_PER_CLOCK || !spinning {
                 now = Instant::now();
+                looks = 0;
             }
             if worked {
                 pace.note(now - last_work);

@@ -1,0 +1,322 @@
+//! Experiments: small files that say what runs, where, and what of it is compared with which claims.
+
+use std::collections::BTreeMap;
+
+use farside_txn::Protocol;
+use farside_txn::protocol::Conflicts;
+use farside_workloads::load::{Kind, Shape};
+use serde::Deserialize;
+
+/// One experiment.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// That of its claims.
+    pub id: String,
+    /// In a few words.
+    pub title: String,
+    /// What is shown, and how it was measured.
+    pub about: String,
+    /// The simulated hardware.
+    pub profile: String,
+    /// Copies of each region.
+    #[serde(default = "two")]
+    pub copies: u16,
+    /// Whether commits are flushed.
+    #[serde(default)]
+    pub durable: bool,
+    /// Whether all primaries are at one node, as where a table has one.
+    #[serde(default)]
+    pub one_primary: bool,
+    /// Everything random derives from it.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// Runs of workloads.
+    #[serde(default)]
+    pub runs: Option<Runs>,
+    /// Single transactions that are looked at.
+    #[serde(default)]
+    pub counts: Vec<CountOf>,
+    /// What of the runs is compared.
+    #[serde(default)]
+    pub compare: Vec<Compare>,
+    /// Why a claim does not hold, by its name.
+    #[serde(default)]
+    pub why: BTreeMap<String, String>,
+}
+
+fn two() -> u16 {
+    2
+}
+
+fn one() -> u64 {
+    1
+}
+
+/// Runs of workloads: each protocol on each workload is a series, each load a point.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Runs {
+    /// Which workloads, perhaps with their sizes.
+    pub workloads: Vec<Work>,
+    /// Presets; `ford without backup-reads` is one, too.
+    pub protocols: Vec<String>,
+    /// How many at once.
+    pub loads: Vec<Load>,
+    /// Virtual milliseconds of each.
+    pub milliseconds: f64,
+    /// The same, if it has to be quick.
+    pub quick_milliseconds: f64,
+    /// What is drawn.
+    pub plot: Plot,
+}
+
+/// A workload with its size.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Work {
+    /// Its name in series.
+    pub name: String,
+    /// Which.
+    pub workload: String,
+    // Sizes, as of `farside bench`.
+    accounts: Option<u64>,
+    subscribers: Option<u64>,
+    keys: Option<u64>,
+    skew: Option<f64>,
+    objects: Option<usize>,
+    read_share: Option<u64>,
+}
+
+/// How much at once.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// Threads.
+    pub threads: usize,
+    /// Coordinators of each.
+    pub coordinators: usize,
+    /// Other shares of reads than the workload has.
+    #[serde(default)]
+    pub read_share: Option<u64>,
+    /// Other numbers of objects than the workload has.
+    #[serde(default)]
+    pub objects: Option<usize>,
+    /// Also if it has to be quick.
+    #[serde(default)]
+    pub quick: bool,
+}
+
+/// What is drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Plot {
+    /// The median latency over the throughput.
+    ThroughputLatency,
+    /// The throughput over the share of reads.
+    ReadShare,
+    /// The throughput over the objects of a transaction.
+    Objects,
+    /// The throughput over the coordinators of a thread.
+    Coordinators,
+}
+
+/// Something that is counted in a single transaction.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CountOf {
+    /// The claim.
+    pub claim: String,
+    /// A preset.
+    pub protocol: String,
+    /// Rows that it writes.
+    #[serde(default)]
+    pub updates: usize,
+    /// Rows that it only reads.
+    #[serde(default)]
+    pub reads: usize,
+    /// What: `round-trips`, `lock-phases`, or a phase and its verbs, `execute.cas`; several are added.
+    pub what: Vec<String>,
+    /// It is of so many.
+    #[serde(default = "one_of")]
+    pub of: f64,
+    /// So many are not meant.
+    #[serde(default)]
+    pub less: f64,
+    /// Hardware, if it is another.
+    #[serde(default)]
+    pub profile: Option<String>,
+    /// Whether its commit is flushed.
+    #[serde(default)]
+    pub durable: bool,
+}
+
+fn one_of() -> f64 {
+    1.0
+}
+
+/// What is compared with claims: for every workload and every pair. `{workload}`, `{of}` and `{to}` in the name of the claim are theirs.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compare {
+    /// The claim.
+    pub claim: String,
+    /// Of which workloads, by their names in series.
+    pub workloads: Vec<String>,
+    /// Which protocols: this one to that one.
+    pub pairs: Vec<(String, String)>,
+    /// What of it.
+    pub metric: Metric,
+    /// How.
+    pub how: How,
+    /// Where in the series.
+    pub at: At,
+}
+
+/// What was measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Metric {
+    /// Committed transactions in a second.
+    Throughput,
+    /// The median latency.
+    P50,
+    /// The latency that one of a hundred exceeds.
+    P99,
+    /// For how long locks are held, on the average.
+    LockTime,
+    /// Of a hundred, the time that is spent with waiting for what is about to be committed.
+    WaitShare,
+}
+
+/// How two values are compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum How {
+    /// One over the other.
+    Ratio,
+    /// By how many of a hundred one is more.
+    Gain,
+    /// By how many of a hundred one is less.
+    Reduction,
+    /// The first alone.
+    Value,
+}
+
+/// Where in series values are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum At {
+    /// Each at the load where its throughput is best.
+    Peak,
+    /// At the load where the comparison is best.
+    Best,
+    /// At the load where it is worst.
+    Worst,
+    /// At the last load.
+    Last,
+    /// On the average over all loads.
+    Mean,
+    /// The one at its best, the other at the first load.
+    PeakOverFirst,
+}
+
+impl Work {
+    /// Its kind.
+    pub fn kind(&self) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == self.workload)
+    }
+
+    /// Its size under a load.
+    pub fn shape(&self, load: &Load) -> Shape {
+        Shape {
+            keys: self.keys,
+            value_size: None,
+            skew: self.skew,
+            read_share: load.read_share.or(self.read_share),
+            objects: load.objects.or(self.objects),
+            accounts: self.accounts,
+            subscribers: self.subscribers,
+            threads: load.threads as u64,
+        }
+    }
+}
+
+/// A protocol by its name, perhaps without some techniques; or one that waits for locks (`ford waiting`).
+pub fn protocol(text: &str) -> Option<Protocol> {
+    let (text, waits) = text.strip_suffix(" waiting").map_or((text, false), |text| (text, true));
+    let mut protocol = Protocol::spelled(&text.replace(" without ", "-without-"))?;
+    if waits {
+        protocol.conflicts = Conflicts::Wait;
+    }
+    Some(protocol)
+}
+
+macro_rules! files {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, include_str!(concat!("../experiments/", $name, ".toml")))),*]
+    };
+}
+
+/// All experiments, in the order of the papers.
+pub fn all() -> Vec<Experiment> {
+    let files = files![
+        "ford-fig2",
+        "ford-fig5",
+        "ford-fig6",
+        "ford-fig8",
+        "ford-fig9",
+        "ford-fig10",
+        "ford-fig14",
+        "ford-fig16",
+        "ford-fig17",
+        "ford-fig19",
+        "ford-fig20",
+        "ford-fig22",
+        "ford-fig23"
+    ];
+    let parse = |(name, text): (&str, &str)| -> Experiment {
+        toml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    files.into_iter().map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use farside_txn::Technique;
+
+    use super::*;
+    use crate::claims::claim;
+
+    #[test]
+    fn every_experiment_is_about_claims_that_exist() {
+        for experiment in all() {
+            let ids = experiment.claim_ids();
+            assert!(!ids.is_empty(), "{}", experiment.id);
+            for id in ids {
+                let claim =
+                    claim(&id).unwrap_or_else(|| panic!("{}: no claim {id}", experiment.id));
+                assert_eq!(claim.experiment, experiment.id);
+            }
+            assert!(farside_sim::Profile::named(&experiment.profile).is_some());
+            let runs = experiment.runs.iter();
+            let protocols = runs.clone().flat_map(|runs| &runs.protocols);
+            for name in protocols.chain(experiment.counts.iter().map(|count| &count.protocol)) {
+                assert!(protocol(name).is_some(), "{}: {name}", experiment.id);
+            }
+            for runs in runs {
+                assert!(runs.workloads.iter().all(|work| work.kind().is_some()));
+                assert!(runs.loads.iter().any(|load| load.quick), "{}", experiment.id);
+            }
+        }
+    }
+
+    #[test]
+    fn protocols_are_named_with_what_they_lack() {
+        assert_eq!(protocol("ford"), Some(Protocol::FORD));
+        let without = Protocol::FORD.without(Technique::BackupReads);
+        assert_eq!(protocol("ford without backup-reads"), without);
+        assert_eq!(protocol("ford without luck"), None);
+        assert_eq!(protocol("farm without hitchhiked-locking"), None);
+    }
+}

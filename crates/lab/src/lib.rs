@@ -1,0 +1,30 @@
+//! # farside-lab: the figures of the papers, drawn again
+//!
+//! | room | what is in it |
+//! | --- | --- |
+//! | [`claims`] | what the papers say, as data |
+//! | [`experiment`] | which workloads run by which protocols on which hardware, and what of it is compared |
+//! | [`run`] | runs them in the simulator |
+//! | [`verdict`] | what was measured beside what was claimed |
+//! | [`report`] | one page with all of it |
+
+pub mod claims;
+pub mod experiment;
+mod measure;
+pub mod report;
+pub mod run;
+pub mod verdict;
+
+pub use experiment::Experiment;
+pub use run::{Outcome, Pace, Point, Series};
+pub use verdict::Verdict;
+
+/// Why an experiment could not be run.
+#[derive(Debug, thiserror::Error)]
+#[error("{experiment}: {why}")]
+pub struct Failed {
+    /// Which.
+    pub experiment: String,
+    /// In words.
+    pub why: String,
+}

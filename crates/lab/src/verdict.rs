@@ -1,0 +1,115 @@
+//! What was measured beside what was claimed.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::claims::{Relation, claim};
+use crate::experiment::{At, Compare, Experiment, How, Metric};
+use crate::run::{Point, Series};
+
+/// A claim, and what came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// Its name.
+    pub id: String,
+    /// In words.
+    pub what: String,
+    /// The figure of the paper.
+    pub expected: f64,
+    /// How it is compared.
+    pub relation: Relation,
+    /// How far it may be missed.
+    pub tolerance: f64,
+    /// What was measured.
+    pub measured: Option<f64>,
+    /// Whether it holds.
+    pub holds: bool,
+    /// Why not, as far as that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+pub(crate) fn verdict(
+    id: &str,
+    measured: Option<f64>,
+    why: &BTreeMap<String, String>,
+) -> Result<Verdict, String> {
+    let claim = claim(id).ok_or_else(|| format!("no claim {id}"))?;
+    let holds = measured.and_then(|measured| claim.holds(measured)).unwrap_or(false);
+    let why = why.get(id).filter(|_| !holds).cloned();
+    let (id, what) = (claim.id.clone(), claim.what.clone());
+    let (expected, relation, tolerance) = (claim.expected, claim.relation, claim.tolerance);
+    Ok(Verdict { id, what, expected, relation, tolerance, measured, holds, why })
+}
+
+impl Compare {
+    /// Each claim that it is about, with the workload and the pair.
+    fn cases(&self) -> impl Iterator<Item = (String, &str, &str, &str)> {
+        self.workloads.iter().flat_map(move |workload| {
+            self.pairs.iter().map(move |(of, to)| {
+                // As the claims spell it.
+                let short = |name: &str| name.replace("drtm-h", "drtmh").replace(" waiting", "");
+                let id = self.claim.replace("{workload}", workload);
+                let id = id.replace("{of}", &short(of)).replace("{to}", &short(to));
+                (id, workload.as_str(), of.as_str(), to.as_str())
+            })
+        })
+    }
+}
+
+impl Experiment {
+    /// The claims that it is about.
+    pub fn claim_ids(&self) -> Vec<String> {
+        let counts = self.counts.iter().map(|count| count.claim.clone());
+        let compared = self.compare.iter().flat_map(|rule| rule.cases().map(|(id, ..)| id));
+        counts.chain(compared).collect()
+    }
+}
+
+pub(crate) fn compare(
+    rule: &Compare,
+    series: &[Series],
+    why: &BTreeMap<String, String>,
+) -> Result<Vec<Verdict>, String> {
+    let find = |workload: &str, protocol: &str| {
+        let found = series.iter().find(|it| it.workload == workload && it.protocol == protocol);
+        found.map(|it| &it.points[..]).ok_or_else(|| format!("no series {workload} {protocol}"))
+    };
+    let judge = |(id, workload, of, to): (String, &str, &str, &str)| {
+        let measured = rule.measured(find(workload, of)?, find(workload, to)?);
+        verdict(&id, measured, why)
+    };
+    rule.cases().map(judge).collect()
+}
+
+impl Compare {
+    fn measured(&self, of: &[Point], to: &[Point]) -> Option<f64> {
+        let value = |point: &Point| match self.metric {
+            Metric::Throughput => point.throughput_tps,
+            Metric::P50 => point.p50_us,
+            Metric::P99 => point.p99_us,
+            Metric::LockTime => point.lock_us,
+            Metric::WaitShare => point.wait_percent,
+        };
+        let compared = |of: &Point, to: &Point| match self.how {
+            How::Ratio => value(of) / value(to),
+            How::Gain => 100.0 * (value(of) / value(to) - 1.0),
+            How::Reduction => 100.0 * (1.0 - value(of) / value(to)),
+            How::Value => value(of),
+        };
+        let each = || of.iter().zip(to).map(|(of, to)| compared(of, to));
+        match self.at {
+            At::Peak => Some(compared(peak(of)?, peak(to)?)),
+            At::PeakOverFirst => Some(compared(peak(of)?, to.first()?)),
+            At::Best => each().reduce(f64::max),
+            At::Worst => each().reduce(f64::min),
+            At::Last => Some(compared(of.last()?, to.last()?)),
+            At::Mean => Some(each().sum::<f64>() / of.len().max(1) as f64),
+        }
+    }
+}
+
+fn peak(points: &[Point]) -> Option<&Point> {
+    points.iter().max_by(|one, two| one.throughput_tps.total_cmp(&two.throughput_tps))
+}
