@@ -62,7 +62,8 @@ async fn answers(state: &State, links: &Links, newcomer: &Newcomer) -> bool {
     let Newcomer { address, incarnation, bytes } = newcomer.clone();
     let node = Node { id: u16::MAX, incarnation, address, bytes, draining: false };
     // The door may be open since long: it has to answer now.
-    let asking =
-        async { is_member(&state.means.worker, &links.to(&node).await?).await.ok().filter(|is| *is) };
+    let asking = async {
+        is_member(&state.means.worker, &links.to(&node).await?).await.ok().filter(|is| *is)
+    };
     links.within(state.terms.answer(), &node, asking).await.flatten().is_some()
 }
