@@ -73,7 +73,7 @@ async fn enter(
         client,
         store: Rc::clone(store),
         connect: fabric.connect(),
-        hasty: false,
+        left_out: None,
     };
     let joined = Member::join(means).await.map_err(|error| Error::NodeLost(error.to_string()));
     let member = joined?;

@@ -101,6 +101,9 @@ pub struct Config {
     pub timed: u64,
     /// How long a lease is, in nanoseconds.
     pub lease_ns: u64,
+    /// Somebody misses the manager: that this is in the store is no evidence of its office.
+    #[serde(default)]
+    pub contested: bool,
     /// The members.
     pub nodes: Vec<Node>,
     /// All regions, by their numbers.
@@ -151,6 +154,7 @@ impl Config {
             master: None,
             timed: 0,
             lease_ns: lease.as_nanos() as u64,
+            contested: false,
             nodes: Vec::new(),
             regions: Vec::new(),
             sessions: vec![Session { client: manager.0, slot: 0, serial: 1 }],
@@ -165,7 +169,7 @@ impl Config {
     /// What a change starts from: the same with the next epoch.
     #[must_use]
     pub fn next(&self) -> Self {
-        Config { epoch: self.epoch + 1, ..self.clone() }
+        Config { epoch: self.epoch + 1, contested: false, ..self.clone() }
     }
 
     /// The node of that number, if it is a member.

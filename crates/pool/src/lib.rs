@@ -25,6 +25,7 @@
 mod addr;
 pub mod alloc;
 mod config;
+mod contest;
 mod control;
 mod host;
 mod inspect;
@@ -52,7 +53,7 @@ pub use host::{Host, HostEvent};
 pub use inspect::{Condition, Inspection, SessionCondition, Usage, inspect};
 pub use keeper::{Keeper, Lapsed};
 pub use links::{Connect, Connecting, Links, is_member};
-pub use member::{Ended, Means, Member};
+pub use member::{Ended, LeftOut, Means, Member};
 pub use network::NetConnect;
 pub use patience::within;
 pub use petition::{Newcomer, Petition};

@@ -141,6 +141,11 @@ impl Links {
         done
     }
 
+    /// Whether a node could not be connected, the last time that this was tried.
+    pub(crate) fn cannot_reach(&self, node: u16) -> bool {
+        self.links.borrow().get(&node).is_some_and(|link| link.failures.get() > 0)
+    }
+
     /// Whether a node has refused this process because it is fenced.
     pub fn is_fenced(&self) -> bool {
         self.fenced.get()

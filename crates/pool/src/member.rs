@@ -13,10 +13,11 @@ use farside_fabric::runtime::Task;
 use farside_fabric::{ClientId, Time, Worker, probe};
 
 use crate::config::{Config, Node};
+use crate::contest::Contest;
 use crate::control::{Announcement, MANAGER, Signs, grant, session};
 use crate::links::{Connect, Links};
 use crate::listen::{is_managed, listen, read_config};
-use crate::manager::Manager;
+use crate::manager::{Beginning, Manager, Silent};
 use crate::petition::{Newcomer, Petition};
 use crate::store::{ConfigStore, Reader, StoreError};
 use crate::terms::Terms;
@@ -34,8 +35,17 @@ pub struct Means {
     pub store: Rc<dyn ConfigStore>,
     /// How nodes are reached.
     pub connect: Rc<dyn Connect>,
-    /// For tests: as a manager it takes the silence of a node for its death, whatever is lost with it.
-    pub hasty: bool,
+    /// For tests: a rule that it does not follow as a manager.
+    pub left_out: Option<LeftOut>,
+}
+
+/// A rule of managers that tests leave out, to see what it is good for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LeftOut {
+    /// The silence of a node is not taken for its death, if the last copy of something would be lost with it.
+    LastCopy,
+    /// A configuration that is contested is no evidence of the office.
+    Contest,
 }
 
 /// Why a session has ended.
@@ -56,6 +66,11 @@ pub struct Member {
     reader: Reader,
     beat: Cell<u64>,
     echo: Cell<u64>,
+    /// When the beat was read that is echoed.
+    echo_read_at: Cell<Time>,
+    /// When home last answered.
+    home_heard_at: Cell<Time>,
+    contest: Rc<Contest>,
     /// Beats that wait for a grant, and when each was sent.
     sent: RefCell<VecDeque<(u64, Time)>>,
     /// The manager's beats as last seen on each node, and when they last changed.
@@ -92,7 +107,9 @@ impl Member {
             return Ok(None);
         }
         let member = Self::new(means, terms, config.clone());
-        member.become_manager(config, start, member.means.worker.now());
+        let begin =
+            Beginning { confirmed: start, safe_after: member.means.worker.now(), silent: None };
+        member.become_manager(config, begin);
         Ok(Some(member))
     }
 
@@ -156,9 +173,9 @@ impl Member {
         if swapped != Ok(true) {
             return Box::pin(Self::join(means)).await;
         }
-        let safe = means.worker.now() + terms.stranger() + terms.takeover();
+        let safe_after = means.worker.now() + terms.stranger() + terms.takeover();
         let member = Self::new(means, terms, next.clone());
-        member.become_manager(next, start, safe);
+        member.become_manager(next, Beginning { confirmed: start, safe_after, silent: None });
         Ok(member)
     }
 
@@ -175,6 +192,9 @@ impl Member {
             reader: Reader::new(&means.store),
             beat: Cell::new(first),
             echo: Cell::new(0),
+            echo_read_at: Cell::new(means.worker.now()),
+            home_heard_at: Cell::new(means.worker.now()),
+            contest: Rc::default(),
             sent: RefCell::default(),
             silence: RefCell::default(),
             manager: RefCell::default(),
@@ -195,9 +215,9 @@ impl Member {
         self.manager.borrow().as_ref().is_some_and(|manager| !manager.is_retired())
     }
 
-    fn become_manager(&self, config: Config, confirmed: Time, safe_after: Time) {
+    fn become_manager(&self, config: Config, begin: Beginning) {
         let view = Arc::clone(&self.view);
-        let manager = Manager::start(&self.means, self.terms, view, config, confirmed, safe_after);
+        let manager = Manager::start(&self.means, self.terms, view, config, begin);
         *self.manager.borrow_mut() = Some(manager);
     }
 
@@ -210,7 +230,6 @@ impl Member {
                 return Ended::PutOut;
             };
             self.hand_in_wishes();
-            let lapsed = self.means.worker.now() >= self.view.valid_until();
             let heard = match config.node(config.home) {
                 Some(home) => self.soon(home, self.renew(&config, home, me.slot)).await,
                 None => None,
@@ -221,7 +240,14 @@ impl Member {
                     self.learn_from(&config, config.home, heard.announced).await;
                 }
             }
-            if lapsed && let Err(foreign) = self.look_around(&config, heard.is_some()).await {
+            let (now, lease_end) = (self.means.worker.now(), self.view.valid_until());
+            let lost_home = heard.is_none() && self.links.cannot_reach(config.home);
+            if (lost_home || now + self.terms.lease / 4 > lease_end) && self.misses_manager() {
+                self.contest.begin(&self.means.worker, &self.means.store, &config, lease_end);
+            }
+            if (lost_home || now >= lease_end)
+                && let Err(foreign) = self.look_around(&config, heard.is_some()).await
+            {
                 return Ended::Foreign(foreign);
             }
             let now = self.means.worker.now();
@@ -278,8 +304,11 @@ impl Member {
         drop(done);
         self.note_grant(granted);
         let heard = heard?;
+        self.home_heard_at.set(worker.now());
         if heard.manager == config.manager {
-            self.echo.set(heard.beat);
+            if self.echo.replace(heard.beat) != heard.beat {
+                self.echo_read_at.set(worker.now());
+            }
         } else {
             // One that was deposed and does not know it: an echo would keep it in office.
             probe!("a session hears a manager that is none any more");
@@ -333,9 +362,13 @@ impl Member {
         self.view.learn(config);
     }
 
-    /// Without a lease: is there a newer configuration, or no manager?
+    /// Whether the manager may be gone, as far as this session can say so: one who manages itself, or never had a lease, cannot.
+    fn misses_manager(&self) -> bool {
+        !self.manages() && !self.never_had_a_lease()
+    }
+
+    /// Without a lease, or without a home: is there a newer configuration, or no manager?
     async fn look_around(&self, config: &Config, home_answers: bool) -> Result<(), String> {
-        probe!("a session looks around without a lease");
         let mut reached = Vec::new();
         if home_answers {
             reached.push(config.home);
@@ -351,6 +384,10 @@ impl Member {
                 }
             }
         }
+        if self.means.worker.now() < self.view.valid_until() {
+            return Ok(());
+        }
+        probe!("a session looks around without a lease");
         match self.is_time_to_take_over(config, &reached) {
             true => self.take_over(config, *reached.first().unwrap_or(&config.home)).await,
             false => self.look_at_store(config).await.map(drop),
@@ -428,15 +465,15 @@ impl Member {
             // It may have been done: whoever reads the store next finds out.
             Err(_) => {
                 probe!("a takeover with unknown outcome");
-                return self.resolve(next).await;
+                return self.resolve(next, config, revision).await;
             }
         }
-        self.begin_office(next, start);
+        self.begin_office(next, config, (start, revision));
         Ok(())
     }
 
     /// A swap whose answer was lost: did it happen?
-    async fn resolve(&self, wanted: Config) -> Result<(), String> {
+    async fn resolve(&self, wanted: Config, old: &Config, revision: u64) -> Result<(), String> {
         loop {
             let start = self.means.worker.now();
             match self.means.store.read(0).await {
@@ -444,8 +481,9 @@ impl Member {
                 Err(StoreError::Foreign(why)) => return Err(why),
                 Ok(stored) => {
                     let newest = Config::decode(stored.config.as_deref().unwrap_or_default())?;
-                    if newest == wanted {
-                        self.begin_office(newest, start);
+                    // By its number: somebody may have contested it since.
+                    if (newest.epoch, newest.manager) == (wanted.epoch, wanted.manager) {
+                        self.begin_office(wanted, old, (start, revision));
                     }
                     return Ok(());
                 }
@@ -453,14 +491,25 @@ impl Member {
         }
     }
 
-    fn begin_office(&self, config: Config, confirmed: Time) {
+    /// The store has a configuration of this session's as the manager, confirmed after some time, which replaced one of that
+    /// revision.
+    fn begin_office(&self, config: Config, old: &Config, (confirmed, revision): (Time, u64)) {
         probe!("a session took over from a silent manager");
-        let mut safe = self.means.worker.now() + self.terms.takeover();
+        let now = self.means.worker.now();
+        let contested = self.contest.since(revision);
+        // The old manager's last evidence: the store, or a beat that all have echoed, also this session.
+        let evidence = contested.map_or(now, |since| since.max(self.echo_read_at.get()));
+        let mut safe_after = evidence + self.terms.takeover();
         if self.never_had_a_lease() {
             // The manager may not know of this session, whose echo it does not miss.
-            safe = safe + self.terms.stranger();
+            safe_after = now + self.terms.takeover() + self.terms.stranger();
         }
+        let heard = self.silence.borrow().values().map(|(_, since)| *since).max();
+        let silent = Silent {
+            manager: (old.manager, heard.unwrap_or(now)),
+            home: (old.home != config.home).then_some((old.home, self.home_heard_at.get())),
+        };
         self.learn(config.clone());
-        self.become_manager(config, confirmed, safe);
+        self.become_manager(config, Beginning { confirmed, safe_after, silent: Some(silent) });
     }
 }

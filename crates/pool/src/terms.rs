@@ -10,7 +10,8 @@
 //! - A manager that stops granting knows that a session's lease has ended once `r + lease` is past, of the
 //!   last beat that it granted.
 //! - A new manager, whose swap in the store came after any evidence of the old one, knows that all leases
-//!   of the old one have ended `age + lease` after its swap.
+//!   of the old one have ended `age + lease` after its swap; or, if the configuration that it replaced was
+//!   [contested](crate::contest), after that, and after the last beat that it has echoed.
 //!
 //! Nodes beat and are granted likewise, for the manager to know that they live; they do not need a lease,
 //! because whoever uses them has one.
@@ -43,6 +44,11 @@ impl Terms {
         self.lease / 8
     }
 
+    /// How often a manager looks while all wait for a change of its to count.
+    pub(crate) fn brisk_tick(&self) -> Duration {
+        self.lease / 32
+    }
+
     /// How long to wait for a node's answer before doing something else.
     pub(crate) fn answer(&self) -> Duration {
         self.lease / 8
@@ -58,15 +64,15 @@ impl Terms {
         self.lease + self.lease / 100
     }
 
-    /// How long a new manager waits until nobody has a lease of the old one.
+    /// How long after the last evidence of an old manager nobody has a lease of it.
     pub(crate) fn takeover(&self) -> Duration {
         self.ended() + self.age() + self.age() / 100
     }
 
-    /// How long a new manager waits for sessions, which have to find it first. Not longer: those who stay have to acknowledge
-    /// who was put out by the time that the takeover is over.
+    /// How long a new manager waits for sessions, which have to find it first: they look for one as soon as they cannot reach their
+    /// home. Not longer: nothing counts, and nobody has a time, before those who stay have acknowledged who was put out.
     pub(crate) fn welcome(&self) -> Duration {
-        self.lease - self.lease / 8
+        self.lease * 5 / 8
     }
 
     /// How long a manager without evidence of its office goes on beating.

@@ -78,6 +78,7 @@ const BRANCHES: &[&str] = &[
     "a change with unknown outcome was made",
     "a change without an answer",
     "a manager finds another in its office",
+    "a manager whose office is contested stays",
     "a manager that was away looks again",
     "a manager without evidence falls silent",
     "a manager that sees the smaller part hesitates",
@@ -92,6 +93,7 @@ const BRANCHES: &[&str] = &[
     "a node joins",
     "a process that was put out is fenced",
     "a session beats, but does not acknowledge",
+    "a session contests the office of the manager",
     "a session hears a manager that is none any more",
     "a session is put out",
     "a session joins",
@@ -127,6 +129,13 @@ fn without_a_lease_there_are_two_primaries() {
 #[test]
 fn before_a_configuration_counts_there_are_two_primaries() {
     let (seed, outcome) = goes_wrong(Rule::Counting, "two primaries").expect("a violation");
+    println!("seed {seed}: {:?}", outcome.violation);
+}
+
+/// A manager that is cut off from all others, but not from the store, has evidence of its office until somebody contests it.
+#[test]
+fn a_contested_office_is_no_evidence() {
+    let (seed, outcome) = goes_wrong(Rule::Contest, "two primaries").expect("a violation");
     println!("seed {seed}: {:?}", outcome.violation);
 }
 

@@ -9,6 +9,7 @@ use super::record::Record;
 use super::{State, clock};
 use crate::config::{Config, Node, Session};
 use crate::links::Links;
+use crate::member::LeftOut;
 use crate::petition::Petition;
 use crate::time;
 
@@ -221,11 +222,11 @@ impl State {
         changed.then_some(next)
     }
 
-    /// Removes who has lapsed. In the first time of an office, when old leases still run, also who is
-    /// silent: nothing counts before those have ended.
+    /// Removes who has lapsed. In the first time of an office also who is silent, and has no lease of this manager: nothing
+    /// counts before those of an older one have ended.
     fn put_out(&self, next: &mut Config) -> bool {
         let (now, terms) = (self.now(), &self.terms);
-        let new = now < self.safe_after.get();
+        let new = now < self.safe_after.get().max(self.began + terms.ended());
         let mut changed = false;
         let nodes = self.nodes.borrow();
         let is_lost = |record: &Record| {
@@ -246,7 +247,10 @@ impl State {
             return false;
         }
         for id in &lost {
-            if !nodes[id].reborn && next.has_last_copy(*id) && !self.means.hasty {
+            if !nodes[id].reborn
+                && next.has_last_copy(*id)
+                && self.means.left_out != Some(LeftOut::LastCopy)
+            {
                 // Silence is no proof: it may only be slow, and what it has is nowhere else.
                 probe!("a silent node with a last copy is waited for");
             } else if next.nodes.len() > 1 {
@@ -255,10 +259,13 @@ impl State {
                 changed = true;
             }
         }
-        if !self.has_heard_sessions(if new { terms.welcome() } else { terms.ended() }) {
-            return changed;
-        }
+        let deaf_to_all =
+            !self.has_heard_sessions(if new { terms.welcome() } else { terms.ended() });
         for (client, record) in self.sessions.borrow().iter() {
+            // Of the manager before this one it is known for how long it is silent; of others not, if the table is new.
+            if deaf_to_all && self.deposed != Some(*client) {
+                continue;
+            }
             let silent = new && record.granted == 0 && record.is_missing(now, terms);
             let mine = *client == self.means.client.0;
             let deaf = self.is_late() && record.acknowledged < next.epoch - 1;

@@ -42,6 +42,22 @@ pub(crate) struct Manager {
     _tasks: Vec<Task<()>>,
 }
 
+/// How an office begins.
+pub(crate) struct Beginning {
+    /// The store named this manager at some time after that.
+    pub(crate) confirmed: Time,
+    /// Nothing counts before that: somebody may have a lease of an older manager.
+    pub(crate) safe_after: Time,
+    /// Who was missed before.
+    pub(crate) silent: Option<Silent>,
+}
+
+/// Whom a session has missed that took over, and since when.
+pub(crate) struct Silent {
+    pub(crate) manager: (u64, Time),
+    pub(crate) home: Option<(u16, Time)>,
+}
+
 /// What all its tasks know.
 struct State {
     means: Means,
@@ -54,6 +70,8 @@ struct State {
     counting: Cell<u64>,
     /// Since when members could know the newest configuration.
     announced_at: Cell<Time>,
+    /// When this office began.
+    began: Time,
     /// Before that, somebody may have a lease of an older manager.
     safe_after: Cell<Time>,
     /// Before that, somebody whom this manager has put out may have a lease.
@@ -81,18 +99,18 @@ struct State {
     /// Since when copies are whole that were not taken in yet.
     whole_since: Cell<Option<Time>>,
     retired: Cell<bool>,
+    /// The manager before this one.
+    deposed: Option<u64>,
 }
 
 impl Manager {
-    /// Takes office with a configuration that is in the store. Nothing of it counts before `safe_after`.
-    /// The store named this manager at some time after `confirmed`.
+    /// Takes office with a configuration that is in the store.
     pub(crate) fn start(
         means: &Means,
         terms: Terms,
         view: Arc<View>,
         config: Config,
-        confirmed: Time,
-        safe_after: Time,
+        begin: Beginning,
     ) -> Self {
         let now = means.worker.now();
         let state = Rc::new(State {
@@ -103,12 +121,14 @@ impl Manager {
             revision: Cell::new(0),
             counting: Cell::new(0),
             announced_at: Cell::new(now),
-            safe_after: Cell::new(safe_after),
+            began: now,
+            safe_after: Cell::new(begin.safe_after),
             leases_end: Cell::new(Time(0)),
             table_since: Cell::new(None),
             beat: Cell::new(means.worker.random() >> 8),
             beats: RefCell::default(),
-            confirmed: Cell::new(confirmed),
+            confirmed: Cell::new(begin.confirmed),
+            deposed: begin.silent.as_ref().map(|silent| silent.manager.0),
             nodes: RefCell::default(),
             sessions: RefCell::default(),
             petitions: RefCell::default(),
@@ -121,6 +141,9 @@ impl Manager {
             retired: Cell::new(false),
         });
         state.meet_members();
+        if let Some(silent) = begin.silent {
+            state.miss(&silent);
+        }
         let spawn = |state: &Rc<State>| {
             let worker = &state.means.worker;
             vec![
@@ -150,10 +173,20 @@ impl State {
 
     async fn tick(&self) {
         let worker = &self.means.worker;
-        match self.is_calm() {
-            true => worker.next_tick(self.terms.calm_tick()).await,
-            false => worker.sleep(self.terms.tick()).await,
+        if self.is_calm() {
+            worker.next_tick(self.terms.calm_tick()).await;
+        } else if self.is_waited_for() {
+            worker.sleep(self.terms.brisk_tick()).await;
+        } else {
+            worker.sleep(self.terms.tick()).await;
         }
+    }
+
+    /// Whether there is a change that does not count yet, or no time; and not for so long that somebody is waited for.
+    fn is_waited_for(&self) -> bool {
+        let config = self.config.borrow();
+        let pending = self.counting.get() < config.epoch || config.master.is_none();
+        pending && !self.is_late()
     }
 
     /// Whether the newest configuration counts, and everybody was heard of late.
@@ -177,6 +210,19 @@ impl State {
         sessions.retain(|client, _| config.session(*client).is_some());
         for session in &config.sessions {
             sessions.entry(session.client).or_insert_with(|| Record::new(now));
+        }
+    }
+
+    /// Who was silent before this manager began has been silent for that much longer.
+    fn miss(&self, silent: &Silent) {
+        let (manager, since) = silent.manager;
+        if let Some(record) = self.sessions.borrow_mut().get_mut(&manager) {
+            record.silent_since(since);
+        }
+        if let Some((home, since)) = silent.home
+            && let Some(record) = self.nodes.borrow_mut().get_mut(&home)
+        {
+            record.silent_since(since);
         }
     }
 

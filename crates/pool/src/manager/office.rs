@@ -6,6 +6,7 @@ use farside_fabric::probe;
 
 use super::State;
 use crate::config::Config;
+use crate::member::LeftOut;
 use crate::petition::Petition;
 
 pub(super) async fn hold(state: Rc<State>) {
@@ -36,12 +37,16 @@ pub(super) async fn confirm(state: &State) {
     };
     if known == 0 || stored.revision != known {
         let newest = stored.config.as_deref().map(Config::decode);
-        let Some(Ok(newest)) = newest else { return };
+        let Some(Ok(mut newest)) = newest else { return };
         let epoch = state.config.borrow().epoch;
         if newest.manager != state.means.client.0 {
             probe!("a manager finds another in its office");
             state.retired.set(true);
             return;
+        }
+        let contested = std::mem::take(&mut newest.contested);
+        if contested && state.means.left_out != Some(LeftOut::Contest) {
+            return stay(state, stored.revision, &newest).await;
         }
         if newest.epoch > epoch {
             // A swap of ours whose answer was lost.
@@ -60,4 +65,16 @@ pub(super) async fn confirm(state: &State) {
     let heard = stored.petitions.iter();
     *state.petitions.borrow_mut() =
         heard.filter_map(|(key, bytes)| Some((key.clone(), Petition::decode(bytes)?))).collect();
+}
+
+/// Somebody misses this manager, which is there: a swap takes the mark away, and is evidence of the office. Nothing else is
+/// learned from a configuration that is contested.
+async fn stay(state: &State, revision: u64, newest: &Config) {
+    probe!("a manager whose office is contested stays");
+    let start = state.now();
+    // Whatever else is new is seen by the next look.
+    state.revision.set(0);
+    if state.means.store.swap(revision, &newest.encode()).await == Ok(true) {
+        state.confirmed.set(state.confirmed.get().max(start));
+    }
 }

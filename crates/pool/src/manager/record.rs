@@ -50,6 +50,11 @@ impl Record {
         }
     }
 
+    /// It was not heard since then, by whoever looked before this manager did.
+    pub(super) fn silent_since(&mut self, since: Time) {
+        self.read_at = since.min(self.read_at);
+    }
+
     /// A beat was read.
     pub(super) fn heard(&mut self, beat: u64, now: Time) {
         if self.beat.replace(beat).is_some_and(|known| known != beat) {
@@ -86,9 +91,9 @@ impl Record {
         now - self.read_at.min(now) > terms.ended()
     }
 
-    /// When its lease has ended at the latest.
+    /// When a lease that it has of this manager has ended at the latest.
     pub(super) fn lease_end(&self, terms: &Terms) -> Time {
-        self.granted_read_at + terms.ended()
+        if self.granted == 0 { Time(0) } else { self.granted_read_at + terms.ended() }
     }
 
     /// Whether its lease has ended, be it alive or not.

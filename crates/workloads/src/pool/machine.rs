@@ -10,8 +10,8 @@ use std::task::Poll;
 use farside_fabric::{ClientId, NodeId, Worker};
 use farside_pool::alloc::{Heap, Place, SafePoint, SizeClass};
 use farside_pool::{
-    Config, ConfigStore, Connect, Ended, Keeper, Lapsed, Links, Means, Member, Newcomer, Petition,
-    RegionId, Replica, Seat, Terms, View,
+    Config, ConfigStore, Connect, Ended, Keeper, Lapsed, LeftOut, Links, Means, Member, Newcomer,
+    Petition, RegionId, Replica, Seat, Terms, View,
 };
 use farside_sim::{ClockModel, ProcessId};
 
@@ -83,8 +83,12 @@ impl Shared {
         let store: Rc<dyn ConfigStore> =
             Rc::new(SimStore { world: Rc::clone(&self.store), worker: worker.clone(), client });
         let connect: Rc<dyn Connect> = Rc::new(SimConnect { sim: Weak::clone(&self.sim), process });
-        let hasty = self.without == Some(Rule::LastCopy);
-        Means { worker: worker.clone(), client: ClientId(client), store, connect, hasty }
+        let left_out = match self.without {
+            Some(Rule::LastCopy) => Some(LeftOut::LastCopy),
+            Some(Rule::Contest) => Some(LeftOut::Contest),
+            _ => None,
+        };
+        Means { worker: worker.clone(), client: ClientId(client), store, connect, left_out }
     }
 
     /// Starts the session of a process; `found` is for the very first.
@@ -199,7 +203,7 @@ impl Shared {
     fn may_write(&self, view: &View, worker: &Worker, config: &Config) -> bool {
         let now = worker.now();
         let may = match self.without {
-            None | Some(Rule::LastCopy) => view.may_act(now),
+            None | Some(Rule::LastCopy | Rule::Contest) => view.may_act(now),
             Some(Rule::Lease) => true,
             Some(Rule::Counting) => view.has_lease(now),
         };

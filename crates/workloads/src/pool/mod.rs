@@ -63,6 +63,8 @@ pub enum Rule {
     Counting,
     /// A silent node that has the last copy of a region is waited for.
     LastCopy,
+    /// A configuration that is contested is no evidence of its manager's office.
+    Contest,
 }
 
 /// What came of it.
