@@ -146,8 +146,14 @@ impl View {
 
     /// Whether a permit would be given now: the configuration that is known counts, and there is a lease.
     pub fn may_act(&self, now: Time) -> bool {
+        self.acts_by(now).is_some()
+    }
+
+    /// Since which epoch the regions are where this process may act on them now, if it may.
+    pub fn acts_by(&self, now: Time) -> Option<u64> {
         let placed = self.placed.load(Ordering::Acquire);
-        self.counting.load(Ordering::Acquire) >= placed && self.has_lease(now)
+        let may = self.counting.load(Ordering::Acquire) >= placed && self.has_lease(now);
+        may.then_some(placed)
     }
 
     /// Whether there is a lease.

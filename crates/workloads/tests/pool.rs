@@ -135,7 +135,7 @@ fn before_a_configuration_counts_there_are_two_primaries() {
 /// A manager that is cut off from all others, but not from the store, has evidence of its office until somebody contests it.
 #[test]
 fn a_contested_office_is_no_evidence() {
-    let (seed, outcome) = goes_wrong(Rule::Contest, "two primaries").expect("a violation");
+    let (seed, outcome) = goes_wrong(Rule::Contest, "has a lease").expect("a violation");
     println!("seed {seed}: {:?}", outcome.violation);
 }
 

@@ -45,6 +45,25 @@ impl World {
         }
     }
 
+    /// Where somebody acts by a configuration, nobody has a lease who does not know it.
+    pub(super) fn look_at_leases(&mut self) {
+        let processes = self.clients.iter().chain(self.machines.iter().map(|m| &m.session));
+        let views = processes.filter(|process| process.alive).filter_map(|process| {
+            let now = self.sim.time_of(process.id);
+            Some((process.client, process.view()?, now))
+        });
+        let views: Vec<_> = views.collect();
+        let acts =
+            views.iter().filter_map(|(client, view, now)| Some((view.acts_by(*now)?, client)));
+        let Some((epoch, actor)) = acts.max() else { return };
+        let late = views.iter().find(|(_, view, now)| view.has_lease(*now) && view.epoch() < epoch);
+        if let Some((client, ..)) = late {
+            let why =
+                format!("{client} has a lease, and does not know by what {actor} acts: {epoch}");
+            self.late_lease.get_or_insert(why);
+        }
+    }
+
     fn serves(&self, client: &Process, region: u16, now: u64) -> bool {
         if !client.alive || client.paused_until_ns > now {
             return false;

@@ -63,6 +63,8 @@ pub(super) struct World {
     /// So has the first master.
     faulty_master: bool,
     pub(super) timeline: Timeline,
+    /// Somebody who had a lease that should have ended.
+    pub(super) late_lease: Option<String>,
 }
 
 #[derive(Clone, Copy)]
@@ -107,6 +109,7 @@ pub(super) fn run(scenario: &Scenario, trace: bool) -> Outcome {
         faulty_clock: scenario.seed % 16 == 14,
         faulty_master: scenario.seed % 32 == 10,
         timeline: Timeline::default(),
+        late_lease: None,
     };
     let observer = sim.add_process();
     let clock = sim.add_thread(observer);
@@ -168,6 +171,7 @@ impl World {
         self.wait(clock, 100 * LEASE).await;
         self.shared.log.borrow().check_primaries()?;
         self.shared.log.borrow().given_up.clone().map_or(Ok(()), Err)?;
+        self.late_lease.clone().map_or(Ok(()), Err)?;
         self.timeline.violation.clone().map_or(Ok(()), Err)?;
         self.check_harmony()?;
         self.check_estates(observer, clock).await
@@ -253,6 +257,7 @@ impl World {
             self.start_again();
             self.note_config();
             self.look_at_clocks(now);
+            self.look_at_leases();
             if measured {
                 self.measure(now);
             }
