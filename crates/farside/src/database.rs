@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use farside_fabric::runtime::hurry;
 use farside_fabric::{Worker, tcp};
 use farside_index::Client;
 use farside_txn::Agent;
@@ -193,6 +194,10 @@ fn keep(
     answer: &Sender<Result<Opened>>,
     stop: &AtomicBool,
 ) {
+    if matches!(url.place, Place::Pool(_)) {
+        // It keeps the lease; others would put this process out.
+        hurry();
+    }
     let worker = Worker::patient(seed);
     worker.block_on(async {
         let opened = match url.place {

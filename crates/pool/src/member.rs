@@ -71,6 +71,8 @@ pub struct Member {
     /// When home last answered.
     home_heard_at: Cell<Time>,
     contest: Rc<Contest>,
+    /// When the store is looked at next, without a lease.
+    next_look: Cell<Time>,
     /// Beats that wait for a grant, and when each was sent.
     sent: RefCell<VecDeque<(u64, Time)>>,
     /// The manager's beats as last seen on each node, and when they last changed.
@@ -195,6 +197,7 @@ impl Member {
             echo_read_at: Cell::new(means.worker.now()),
             home_heard_at: Cell::new(means.worker.now()),
             contest: Rc::default(),
+            next_look: Cell::new(Time(0)),
             sent: RefCell::default(),
             silence: RefCell::default(),
             manager: RefCell::default(),
@@ -242,7 +245,8 @@ impl Member {
             }
             let (now, lease_end) = (self.means.worker.now(), self.view.valid_until());
             let lost_home = heard.is_none() && self.links.cannot_reach(config.home);
-            if (lost_home || now + self.terms.lease / 4 > lease_end) && self.misses_manager() {
+            // Late answers are no reason for that: the store would hear of little else.
+            if lost_home && self.misses_manager() {
                 self.contest.begin(&self.means.worker, &self.means.store, &config, lease_end);
             }
             if (lost_home || now >= lease_end)
@@ -384,13 +388,18 @@ impl Member {
                 }
             }
         }
-        if self.means.worker.now() < self.view.valid_until() {
+        let now = self.means.worker.now();
+        if now < self.view.valid_until() {
             return Ok(());
         }
         probe!("a session looks around without a lease");
         match self.is_time_to_take_over(config, &reached) {
             true => self.take_over(config, *reached.first().unwrap_or(&config.home)).await,
-            false => self.look_at_store(config).await.map(drop),
+            false if now < self.next_look.get() => Ok(()),
+            false => {
+                self.next_look.set(now + self.terms.age());
+                self.look_at_store(config).await.map(drop)
+            }
         }
     }
 
@@ -505,11 +514,13 @@ impl Member {
             safe_after = now + self.terms.takeover() + self.terms.stranger();
         }
         let heard = self.silence.borrow().values().map(|(_, since)| *since).max();
-        let silent = Silent {
+        // One that cannot be reached is gone; one that is late may only be slow.
+        let lost_home = old.home != config.home && self.links.cannot_reach(old.home);
+        let silent = lost_home.then(|| Silent {
             manager: (old.manager, heard.unwrap_or(now)),
-            home: (old.home != config.home).then_some((old.home, self.home_heard_at.get())),
-        };
+            home: (old.home, self.home_heard_at.get()),
+        });
         self.learn(config.clone());
-        self.become_manager(config, Beginning { confirmed, safe_after, silent: Some(silent) });
+        self.become_manager(config, Beginning { confirmed, safe_after, silent });
     }
 }

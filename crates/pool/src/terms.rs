@@ -44,7 +44,7 @@ impl Terms {
         self.lease / 8
     }
 
-    /// How often a manager looks while all wait for a change of its to count.
+    /// How often a manager looks while all wait for the time.
     pub(crate) fn brisk_tick(&self) -> Duration {
         self.lease / 32
     }
@@ -69,9 +69,15 @@ impl Terms {
         self.ended() + self.age() + self.age() / 100
     }
 
-    /// How long a new manager waits for sessions, which have to find it first: they look for one as soon as they cannot reach their
-    /// home. Not longer: nothing counts, and nobody has a time, before those who stay have acknowledged who was put out.
+    /// How long a new manager waits for sessions, which have to find it first. Not longer: those who stay have to acknowledge
+    /// who was put out by the time that the takeover is over.
     pub(crate) fn welcome(&self) -> Duration {
+        self.lease - self.lease / 8
+    }
+
+    /// The same where the home was lost: sessions that cannot reach it look for a new manager at once, and nobody has a time before
+    /// they have acknowledged who was put out.
+    pub(crate) fn brief_welcome(&self) -> Duration {
         self.lease * 5 / 8
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use farside_fabric::Worker;
+use farside_fabric::runtime::hurry;
 use farside_fabric::tcp::{Options, Secret, Stop};
 use farside_pool::{Host, HostEvent, Lapsed, Terms, store};
 
@@ -37,6 +38,8 @@ impl Membership {
         let options = Options { secret: secret.clone(), ..Options::default() };
         let stop = stop.clone();
         let thread = std::thread::spawn(move || {
+            // It keeps the leases of this node and of others.
+            hurry();
             let worker = Worker::patient(u64::from(std::process::id()));
             let store = store::open(&url, STORE_TIMEOUT).map_err(|why| anyhow!(why))?;
             let host = Rc::new(Host { address, store, options, rdma, terms });

@@ -74,7 +74,8 @@ impl Cluster {
                 return start.elapsed();
             }
             assert!(start.elapsed() < LIMIT, "{what}: not reached; {config:?}");
-            std::thread::sleep(Duration::from_millis(2));
+            // Not more often: etcd would be busy with that.
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 

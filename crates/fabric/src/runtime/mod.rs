@@ -12,6 +12,7 @@ mod random;
 mod run_queue;
 mod time;
 mod timers;
+mod urgent;
 mod worker;
 
 pub use answer::{Answer, Asked, question};
@@ -21,6 +22,7 @@ pub use futures::{Sleep, YieldNow};
 pub use random::Random;
 pub use time::Time;
 pub use timers::{TimerId, Timers};
+pub use urgent::hurry;
 pub use worker::{Polled, Worker, run_threads};
 
 use std::future::Future;

@@ -260,13 +260,13 @@ impl State {
             }
         }
         let deaf_to_all =
-            !self.has_heard_sessions(if new { terms.welcome() } else { terms.ended() });
+            !self.has_heard_sessions(if new { self.welcome() } else { terms.ended() });
         for (client, record) in self.sessions.borrow().iter() {
             // Of the manager before this one it is known for how long it is silent; of others not, if the table is new.
             if deaf_to_all && self.deposed != Some(*client) {
                 continue;
             }
-            let silent = new && record.granted == 0 && record.is_missing(now, terms);
+            let silent = new && record.granted == 0 && record.is_missing(now, self.welcome());
             let mine = *client == self.means.client.0;
             let deaf = self.is_late() && record.acknowledged < next.epoch - 1;
             let deaf = deaf && record.has_lapsed(now, terms);

@@ -48,14 +48,14 @@ pub(crate) struct Beginning {
     pub(crate) confirmed: Time,
     /// Nothing counts before that: somebody may have a lease of an older manager.
     pub(crate) safe_after: Time,
-    /// Who was missed before.
+    /// The home was lost, and perhaps the manager with it.
     pub(crate) silent: Option<Silent>,
 }
 
-/// Whom a session has missed that took over, and since when.
+/// Whom a session has missed that took over when it could not reach the home any more, and since when.
 pub(crate) struct Silent {
     pub(crate) manager: (u64, Time),
-    pub(crate) home: Option<(u16, Time)>,
+    pub(crate) home: (u16, Time),
 }
 
 /// What all its tasks know.
@@ -99,7 +99,7 @@ struct State {
     /// Since when copies are whole that were not taken in yet.
     whole_since: Cell<Option<Time>>,
     retired: Cell<bool>,
-    /// The manager before this one.
+    /// The manager before this one, if it was lost with the home.
     deposed: Option<u64>,
 }
 
@@ -182,11 +182,16 @@ impl State {
         }
     }
 
-    /// Whether there is a change that does not count yet, or no time; and not for so long that somebody is waited for.
+    /// Whether everybody waits for the first time of this office, after the clock was lost.
     fn is_waited_for(&self) -> bool {
-        let config = self.config.borrow();
-        let pending = self.counting.get() < config.epoch || config.master.is_none();
-        pending && !self.is_late()
+        let now = self.now();
+        let lost = self.deposed.is_some() && self.config.borrow().master.is_none();
+        lost && now - self.began.min(now) < 2 * self.terms.lease
+    }
+
+    /// How long sessions have to find this manager.
+    fn welcome(&self) -> std::time::Duration {
+        if self.deposed.is_some() { self.terms.brief_welcome() } else { self.terms.welcome() }
     }
 
     /// Whether the newest configuration counts, and everybody was heard of late.
@@ -219,9 +224,8 @@ impl State {
         if let Some(record) = self.sessions.borrow_mut().get_mut(&manager) {
             record.silent_since(since);
         }
-        if let Some((home, since)) = silent.home
-            && let Some(record) = self.nodes.borrow_mut().get_mut(&home)
-        {
+        let (home, since) = silent.home;
+        if let Some(record) = self.nodes.borrow_mut().get_mut(&home) {
             record.silent_since(since);
         }
     }

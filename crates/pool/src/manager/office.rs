@@ -13,7 +13,8 @@ pub(super) async fn hold(state: Rc<State>) {
     while !state.retired.get() {
         confirm(&state).await;
         let until = state.now() + state.terms.lease;
-        state.means.worker.sleep(state.terms.tick() / 2).await;
+        // Half as old as it may be, and no sooner: a store that is asked all the time has no time for others.
+        state.means.worker.sleep(state.terms.age() / 2).await;
         while needs_no_store(&state) && state.now() < until {
             state.tick().await;
         }

@@ -1,6 +1,7 @@
 //! What the manager knows of a member.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use farside_fabric::Time;
 
@@ -112,8 +113,8 @@ impl Record {
     }
 
     /// Whether it has had time to hear of a new manager, and was not heard.
-    pub(super) fn is_missing(&self, now: Time, terms: &Terms) -> bool {
-        now - self.read_at.min(now) > terms.welcome()
+    pub(super) fn is_missing(&self, now: Time, welcome: Duration) -> bool {
+        now - self.read_at.min(now) > welcome
     }
 
     /// Whether nothing was heard of it for so long that it is time to do without it. Its lease may not
