@@ -6,6 +6,7 @@ mod embedded_peers;
 mod initramfs;
 mod peers;
 mod power;
+mod programs;
 mod rdma;
 mod sanitize;
 mod setup;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::programs;
 use crate::setup::ensure_program;
 use crate::shell::step;
 use crate::vm::{self, Machine};
@@ -106,7 +107,7 @@ pub(crate) fn run() -> Result<()> {
 }
 
 fn build_image(directory: &Path, image: &Path) -> Result<()> {
-    let tests = vm::test_program("farside", "power")?;
+    let tests = programs::find("farside", "power")?;
     let mut files = vm::root_files()?;
     files.program(&tests)?;
     files.directory(Path::new("/data"));

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::programs;
 use crate::setup::ensure_program;
-use crate::shell::{cargo, root, step, which};
+use crate::shell::{root, which};
 use crate::vm::{self, Machine};
 
 /// No run takes longer.
@@ -65,8 +66,7 @@ fn provider() -> Option<PathBuf> {
 }
 
 fn build_image(directory: &Path, provider: &Path, image: &Path) -> Result<()> {
-    step("build", &mut cargo(&["build", "--locked", "--workspace", "--bins"]))?;
-    let tests = vm::test_program("farside-conformance", "rdma")?;
+    let tests = programs::find("conformance", "rdma")?;
     let bin = |name: &str| root().join("target/debug").join(name);
     let (farside, conformance) = (bin("farside"), bin("farside-conformance"));
     let mut image_files = vm::root_files()?;

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::setup::ensure_program;
 use crate::shell::{cargo, step};
-use crate::{cost, determinism, power, rdma};
+use crate::{cost, determinism, power, programs, rdma};
 
 pub(crate) fn run() -> Result<()> {
     step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
@@ -16,7 +16,8 @@ pub(crate) fn run() -> Result<()> {
     ensure_program("ip", "iproute2");
     // And some a config store.
     ensure_program("etcd", "etcd-server");
-    step("tests", &mut cargo(&["test", "--workspace", "--locked"]))?;
+    programs::run(programs::build()?)?;
+    step("examples in the docs", &mut cargo(&["test", "--workspace", "--locked", "--doc"]))?;
     rdma::run()?;
     power::run()?;
     loom()?;

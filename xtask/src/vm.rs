@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::initramfs::Initramfs;
-use crate::shell::{cargo, output, root, step, which};
+use crate::shell::{output, root, step, which};
 
 /// Where kernels and images are.
 pub(crate) fn directory() -> PathBuf {
@@ -129,27 +129,6 @@ pub(crate) fn add_modules(
         load += &format!("insmod /modules/{module}\n");
     }
     Ok(load)
-}
-
-/// A program of tests, built but not run.
-pub(crate) fn test_program(package: &str, name: &str) -> Result<PathBuf> {
-    let args = [
-        "test",
-        "--locked",
-        "--package",
-        package,
-        "--test",
-        name,
-        "--no-run",
-        "--message-format=json",
-    ];
-    let messages = output(&mut cargo(&args))?;
-    let program = messages.lines().filter_map(|line| {
-        let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        let is_it = message["target"]["name"] == name;
-        message["executable"].as_str().filter(|_| is_it).map(PathBuf::from)
-    });
-    program.max().context("cargo built no test program")
 }
 
 /// A machine, which does not outlive this.

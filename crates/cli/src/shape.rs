@@ -23,6 +23,10 @@ pub(crate) struct ShapeArgs {
     #[arg(long)]
     read_share: Option<u64>,
 
+    /// How many of a hundred transactions only read (kvs: as it comes); the others write something
+    #[arg(long)]
+    readers: Option<u64>,
+
     /// Objects of a transaction (kvs: 4; list-append: up to 4; multi-get: 100 of one that reads)
     #[arg(long)]
     objects: Option<usize>,
@@ -43,6 +47,7 @@ impl ShapeArgs {
             value_size: self.value_size,
             skew: self.skew,
             read_share: self.read_share,
+            readers: self.readers,
             objects: self.objects,
             accounts: self.accounts,
             subscribers: self.subscribers,

@@ -86,6 +86,7 @@ pub struct Work {
     skew: Option<f64>,
     objects: Option<usize>,
     read_share: Option<u64>,
+    readers: Option<u64>,
 }
 
 /// How much at once.
@@ -234,6 +235,7 @@ impl Work {
             value_size: None,
             skew: self.skew,
             read_share: load.read_share.or(self.read_share),
+            readers: self.readers,
             objects: load.objects.or(self.objects),
             accounts: self.accounts,
             subscribers: self.subscribers,

@@ -27,6 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MOST_WAITS: u32 = 3;
 const MOST_WAITS_OF_OLDER: u32 = 100;
 
+/// How often a transaction waits for one turn without keeping others.
+const MOST_ROUNDS: u32 = 4;
+
 /// A lock that was asked for: its CASes, the primary's first, and the look behind that.
 pub(crate) struct AskedLock {
     entry: usize,
@@ -96,7 +99,18 @@ impl Txn {
         if self.protocol().conflicts != Conflicts::Queue {
             return Ok(());
         }
+        if self.entries.iter().all(|entry| entry.turn.is_none()) {
+            // All or none: nobody waits for what this one has, while it waits itself.
+            for _ in 0..MOST_ROUNDS {
+                let Some(taken) = self.take_free_turns(locks) else { return Ok(()) };
+                locks.iter().for_each(|entry| self.entries[*entry].turn = None);
+                let (agent, addr) = (Rc::clone(&self.agent), self.entries[taken].target.addr);
+                let turn = agent.session.turns.wait(&agent.worker, addr, self.age, false).await;
+                self.entries[taken].turn = Some(turn.ok_or(TxnError::Conflict(Why::Older))?);
+            }
+        }
         let mut ordered: Few<usize> = Few::from_slice(locks);
+        ordered.retain(|entry| self.entries[*entry].turn.is_none());
         ordered.sort_unstable_by_key(|entry| self.entries[*entry].target.addr);
         let mut has_others = self.entries.iter().any(|entry| entry.turn.is_some());
         for entry in ordered {
@@ -107,6 +121,18 @@ impl Txn {
             has_others = true;
         }
         Ok(())
+    }
+
+    /// Takes turns that nobody has, until it finds one that somebody has: which.
+    fn take_free_turns(&mut self, locks: &[usize]) -> Option<usize> {
+        let turns = &self.agent.session.turns;
+        locks.iter().copied().find(|at| {
+            let entry = &mut self.entries[*at];
+            if entry.turn.is_none() {
+                entry.turn = turns.take(entry.target.addr, self.age);
+            }
+            entry.turn.is_none()
+        })
     }
 
     /// Posts the lock CASes of an object, with a look behind the primary's.

@@ -148,7 +148,6 @@ impl Release {
             self.queues = Box::pin(agent.reach(&config)).await;
             self.places.retain(|(replica, addr)| config.has(addr.region(), replica));
         }
-        self.turns.clear();
         let held = self.held.take();
         agent.note_held(held.map(|held| Held { phases: held.phases + 1, ..held }));
         if let Some(released) = self.released.take() {
@@ -193,7 +192,9 @@ impl Release {
         rest
     }
 
-    async fn ring(&self) -> Result<(), TxnError> {
+    async fn ring(&mut self) -> Result<(), TxnError> {
+        // Whoever is next asks for the locks behind this, and mostly finds them free: a round trip less.
+        let turns = std::mem::take(&mut self.turns);
         if self.places.is_empty() {
             return Ok(());
         }
@@ -207,7 +208,9 @@ impl Release {
                 bell.cas(at, self.word, 0);
             }
         }
-        round.ring().await?;
+        let posted = round.ring();
+        drop(turns);
+        posted.await?;
         Ok(())
     }
 

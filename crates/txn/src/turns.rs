@@ -4,23 +4,39 @@
 //!
 //! So threads of one process do not fight for a lock over the network: at most one of them asks at a time.
 //!
-//! Whoever has turns already, and wants one more, waits only for transactions that are younger than itself, and gives
-//! way to older ones: so no two wait for each other. One that gives way keeps its age when it begins again, and is
+//! Whoever wants several turns takes all of them or none: while it waits for one, others have the rest. Only if that does not
+//! succeed for long, or where it has locks already, it keeps what it has, and waits only for transactions that are younger than
+//! itself, and gives way to older ones: so no two wait for each other. One that gives way keeps its age when it begins again, and is
 //! the oldest some day: nobody starves.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use farside_fabric::{Worker, probe};
-use farside_pool::Addr;
+use farside_pool::{Addr, within};
 use smallvec::SmallVec;
 
 const SHARDS: usize = 64;
 
-/// Who waits for each object, the first first: their ages. Mostly there is only one.
-type Shard = HashMap<Addr, SmallVec<[u64; 2]>, BuildHasherDefault<AddrHasher>>;
+/// Who waits for the objects of a shard.
+#[derive(Debug, Default)]
+struct Shard {
+    /// The first is the one whose turn it is. Mostly there is only one.
+    queues: HashMap<Addr, SmallVec<[Waiter; 1]>, BuildHasherDefault<AddrHasher>>,
+    /// The number of the next who waits.
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    number: u64,
+    age: u64,
+    waker: Option<Waker>,
+}
 
 /// Addresses are spread well enough.
 #[derive(Default)]
@@ -46,12 +62,12 @@ pub(crate) struct Turns {
     shards: [Mutex<Shard>; SHARDS],
 }
 
-/// A turn, until it is dropped.
+/// A turn, or a place in the queue for it, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
     turns: Arc<Turns>,
     addr: Addr,
-    age: u64,
+    number: u64,
 }
 
 /// How long anybody waits: longer than whoever is before it may take.
@@ -69,6 +85,31 @@ impl Turns {
         self.shards[hash as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A place in the queue of an object, unless somebody is before it who must not be; and whether it is the first.
+    fn enqueue(
+        self: &Arc<Self>,
+        addr: Addr,
+        age: u64,
+        must_not: impl Fn(&Waiter) -> bool,
+    ) -> Option<(Turn, bool)> {
+        let mut shard = self.shard(addr);
+        let number = shard.next;
+        shard.next += 1;
+        let queue = shard.queues.entry(addr).or_default();
+        if queue.iter().any(must_not) {
+            return None;
+        }
+        queue.push(Waiter { number, age, waker: None });
+        let is_first = queue.len() == 1;
+        drop(shard);
+        Some((Turn { turns: Arc::clone(self), addr, number }, is_first))
+    }
+
+    /// The turn of an object that nobody has.
+    pub(crate) fn take(self: &Arc<Self>, addr: Addr, age: u64) -> Option<Turn> {
+        self.enqueue(addr, age, |_| true).map(|(turn, _)| turn)
+    }
+
     /// Waits for the turn of an object; `None` if that takes too long, or somebody older is before it while it has
     /// others.
     pub(crate) async fn wait(
@@ -78,56 +119,54 @@ impl Turns {
         age: u64,
         has_others: bool,
     ) -> Option<Turn> {
-        {
-            let mut shard = self.shard(addr);
-            let waiting = shard.entry(addr).or_default();
-            if has_others && waiting.iter().any(|before| *before < age) {
-                probe!("a transaction gives way to an older one");
-                return None;
-            }
-            waiting.push(age);
-            if waiting.len() == 1 {
-                drop(shard);
-                return Some(Turn { turns: Arc::clone(self), addr, age });
-            }
+        let Some((turn, is_first)) =
+            self.enqueue(addr, age, |before| has_others && before.age < age)
+        else {
+            probe!("a transaction gives way to an older one");
+            return None;
+        };
+        if is_first {
+            return Some(turn);
         }
-        // From here on the place in the queue is given up when this is dropped.
-        let turn = Turn { turns: Arc::clone(self), addr, age };
         probe!("a transaction waits for its turn");
-        let start = worker.now();
-        for tries in 0u32.. {
-            worker.sleep(Duration::from_nanos(200 << tries.min(4))).await;
-            if turn.has_come() {
-                break;
-            }
-            if worker.now() - start > PATIENCE {
-                probe!("a transaction does not wait for its turn any longer");
-                return None;
-            }
+        let comes = poll_fn(|cx| match turn.has_come(cx.waker()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        });
+        if within(worker, PATIENCE, comes).await.is_none() {
+            probe!("a transaction does not wait for its turn any longer");
+            return None;
         }
         Some(turn)
     }
 }
 
 impl Turn {
-    fn has_come(&self) -> bool {
-        let shard = self.turns.shard(self.addr);
-        let first = shard.get(&self.addr).and_then(|waiting| waiting.first());
-        first == Some(&self.age)
+    /// Whether it is the first of its queue; if not, somebody will wake it.
+    fn has_come(&self, waker: &Waker) -> bool {
+        let mut shard = self.turns.shard(self.addr);
+        let queue = shard.queues.get_mut(&self.addr).expect("this one waits there");
+        let mine =
+            queue.iter().position(|it| it.number == self.number).expect("until it is dropped");
+        queue[mine].waker = (mine > 0).then(|| waker.clone());
+        mine == 0
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
         let mut shard = self.turns.shard(self.addr);
-        if let Some(waiting) = shard.get_mut(&self.addr) {
-            // One that began again may wait for what it gives back itself: only one of the two goes.
-            if waiting.len() > 1 {
-                let mine = waiting.iter().position(|age| *age == self.age);
-                mine.map(|at| waiting.remove(at));
-            } else {
-                shard.remove(&self.addr);
-            }
+        let Some(queue) = shard.queues.get_mut(&self.addr) else { return };
+        if queue.len() == 1 {
+            shard.queues.remove(&self.addr);
+            return;
+        }
+        let mine = queue.iter().position(|it| it.number == self.number);
+        mine.map(|at| queue.remove(at));
+        let next = queue[0].waker.take().filter(|_| mine == Some(0));
+        drop(shard);
+        if let Some(next) = next {
+            next.wake();
         }
     }
 }
@@ -167,7 +206,7 @@ mod tests {
                 task.await;
             }
             assert_eq!(*order.borrow(), [0, 1, 2, 3, 4]);
-            assert!(turns.shard(addr).is_empty());
+            assert!(turns.shard(addr).queues.is_empty());
             // A transaction that began again while its locks were still given back waited for ever: both places in
             // the queue were gone with the first (smallbank on sim:connectx-5, 20,000 accounts).
             let before = turns.wait(&worker, addr, 7, false).await.unwrap();
@@ -176,7 +215,7 @@ mod tests {
             worker.sleep(Duration::from_micros(50)).await;
             drop(before);
             assert!(again.await.is_some());
-            assert!(turns.shard(addr).is_empty());
+            assert!(turns.shard(addr).queues.is_empty());
         });
     }
 }

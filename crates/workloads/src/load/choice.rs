@@ -32,6 +32,8 @@ pub struct Shape {
     pub skew: Option<f64>,
     /// How many of a hundred accesses only read.
     pub read_share: Option<u64>,
+    /// How many of a hundred transactions only read.
+    pub readers: Option<u64>,
     /// Objects of a transaction.
     pub objects: Option<usize>,
     /// Accounts.
@@ -121,7 +123,7 @@ impl Kind {
     /// The options that shape it.
     pub fn options(self) -> &'static [&'static str] {
         match self {
-            Kind::Kvs => &["keys", "value-size", "skew", "read-share", "objects"],
+            Kind::Kvs => &["keys", "value-size", "skew", "read-share", "readers", "objects"],
             Kind::SmallBank | Kind::Transfer => &["accounts"],
             Kind::Tatp => &["subscribers"],
             Kind::ListAppend => &["keys", "read-share", "objects"],
@@ -137,13 +139,16 @@ impl Kind {
         let keys = |usual: u64| shape.keys.unwrap_or(usual);
         let read_share = |usual: u64| shape.read_share.unwrap_or(usual);
         Ok(match self {
-            Kind::Kvs => visit.visit(Kvs::new(
-                keys(1_000_000),
-                shape.value_size.unwrap_or(40),
-                shape.skew.unwrap_or(0.99),
-                read_share(50),
-                shape.objects.unwrap_or(4),
-            )),
+            Kind::Kvs => {
+                let kvs = Kvs::new(
+                    keys(1_000_000),
+                    shape.value_size.unwrap_or(40),
+                    shape.skew.unwrap_or(0.99),
+                    read_share(50),
+                    shape.objects.unwrap_or(4),
+                );
+                visit.visit(kvs.with_readers(shape.readers))
+            }
             Kind::SmallBank => {
                 visit.visit(SmallBank::new(shape.accounts.unwrap_or(100_000 * threads)))
             }
@@ -169,6 +174,7 @@ impl Kind {
             ("value-size", shape.value_size.is_some()),
             ("skew", shape.skew.is_some()),
             ("read-share", shape.read_share.is_some()),
+            ("readers", shape.readers.is_some()),
             ("objects", shape.objects.is_some()),
             ("accounts", shape.accounts.is_some()),
             ("subscribers", shape.subscribers.is_some()),
@@ -186,6 +192,8 @@ impl Kind {
             Err("--skew: expected 0 (even) up to, and without, 1".into())
         } else if shape.read_share.is_some_and(|share| share > 100) {
             Err("--read-share: expected 0 to 100, of a hundred".into())
+        } else if shape.readers.is_some_and(|share| share > 100) {
+            Err("--readers: expected 0 to 100, of a hundred".into())
         } else if shape.objects.is_some_and(|objects| objects == 0 || objects as u64 > keys) {
             Err("--objects: expected at least 1, and no more than there are keys".into())
         } else if [shape.keys, shape.accounts, shape.subscribers].contains(&Some(0)) {

@@ -17,6 +17,8 @@ pub struct Kvs {
     value_bytes: usize,
     read_percent: u64,
     objects: usize,
+    /// How many of a hundred transactions only read; otherwise as it comes.
+    reader_percent: Option<u64>,
     zipf: Zipf,
 }
 
@@ -34,7 +36,15 @@ impl Kvs {
         objects: usize,
     ) -> Self {
         assert!(value_bytes >= 8 && objects as u64 <= keys, "room for a number, and enough keys");
-        Kvs { keys, value_bytes, read_percent, objects, zipf: Zipf::new(keys, skew) }
+        let zipf = Zipf::new(keys, skew);
+        Kvs { keys, value_bytes, read_percent, objects, reader_percent: None, zipf }
+    }
+
+    /// The same, with so many of a hundred transactions that only read; the others write something.
+    #[must_use]
+    pub fn with_readers(mut self, percent: Option<u64>) -> Self {
+        self.reader_percent = percent;
+        self
     }
 }
 
@@ -56,10 +66,15 @@ impl Workload for Kvs {
 
     fn draw(&self, random: &mut Random) -> (usize, Vec<Access>) {
         let mut accesses: Vec<Access> = Vec::with_capacity(self.objects);
+        let reads_only = self.reader_percent.map(|percent| random.below(100) < percent);
         while accesses.len() < self.objects {
             let key = self.zipf.key(random);
             if accesses.iter().all(|(known, _)| *known != key) {
-                let writes = random.below(100) >= self.read_percent;
+                let writes = match reads_only {
+                    Some(true) => false,
+                    Some(false) if accesses.is_empty() => true,
+                    _ => random.below(100) >= self.read_percent,
+                };
                 accesses.push((key, writes.then(|| random.draw())));
             }
         }
