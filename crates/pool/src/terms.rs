@@ -11,7 +11,7 @@
 //!   last beat that it granted.
 //! - A new manager, whose swap in the store came after any evidence of the old one, knows that all leases
 //!   of the old one have ended `age + lease` after its swap; or, if the configuration that it replaced was
-//!   [contested](crate::contest), after that, and after the last beat that it has echoed.
+//!   *contested* (`contest.rs`), after that, and after the last beat that it has echoed.
 //!
 //! Nodes beat and are granted likewise, for the manager to know that they live; they do not need a lease,
 //! because whoever uses them has one.
