@@ -107,7 +107,7 @@ pub(crate) fn run() -> Result<()> {
 }
 
 fn build_image(directory: &Path, image: &Path) -> Result<()> {
-    let tests = programs::find("farside", "power")?;
+    let tests = programs::find("farside", "test", "power")?;
     let mut files = vm::root_files()?;
     files.program(&tests)?;
     files.directory(Path::new("/data"));

@@ -66,7 +66,7 @@ fn provider() -> Option<PathBuf> {
 }
 
 fn build_image(directory: &Path, provider: &Path, image: &Path) -> Result<()> {
-    let tests = programs::find("conformance", "rdma")?;
+    let tests = programs::find("conformance", "test", "rdma")?;
     let bin = |name: &str| root().join("target/debug").join(name);
     let (farside, conformance) = (bin("farside"), bin("farside-conformance"));
     let mut image_files = vm::root_files()?;

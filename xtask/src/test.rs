@@ -8,6 +8,7 @@ use crate::{cost, determinism, power, programs, rdma};
 
 pub(crate) fn run() -> Result<()> {
     step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
+    step("tidy", &mut cargo(&["test", "--package", "xtask", "--locked"]))?;
     let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
     step("clippy", &mut cargo(&clippy))?;
     let docs = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"];
@@ -16,8 +17,8 @@ pub(crate) fn run() -> Result<()> {
     ensure_program("ip", "iproute2");
     // And some a config store.
     ensure_program("etcd", "etcd-server");
-    programs::run(programs::build()?)?;
-    step("examples in the docs", &mut cargo(&["test", "--workspace", "--locked", "--doc"]))?;
+    step("tests", &mut cargo(&["test", "--workspace", "--locked"]))?;
+    programs::run_examples()?;
     rdma::run()?;
     power::run()?;
     loom()?;

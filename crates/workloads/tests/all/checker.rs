@@ -1,7 +1,6 @@
 //! The checker against hand-made histories, and against trying all orders.
 
-mod brute;
-
+use crate::brute;
 use brute::{History, any_history, is_serializable, is_snapshot, lines};
 use farside_fabric::runtime::Random;
 use farside_workloads::check::{Level, Report, check};

@@ -1,8 +1,7 @@
 //! The default protocol on tables, in the simulator: reordering, tearing, delay, clocks that are off, three
 //! copies, reads from backups; nobody dies.
 
-mod common;
-
+use crate::common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 

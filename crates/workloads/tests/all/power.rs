@@ -1,7 +1,6 @@
 //! Losses of power, in the simulator: nodes have again what was flushed, and some of what came after it.
 
-mod common;
-
+use crate::common;
 use farside_sim::Faults;
 use farside_txn::{Protocol as Phases, Trap};
 use farside_workloads::load::Kind;

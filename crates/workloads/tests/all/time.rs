@@ -1,7 +1,6 @@
 //! Time and versions, in the simulator: levels, waits, snapshots that are handed on, and how much of the past is kept.
 
-mod common;
-
+use crate::common;
 use std::rc::Rc;
 use std::time::Duration;
 

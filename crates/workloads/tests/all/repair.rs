@@ -1,7 +1,6 @@
 //! Machines that die in the middle of everything, or are taken for dead: what they left behind is repaired.
 
-mod common;
-
+use crate::common;
 use farside_sim::Faults;
 use farside_txn::{Level, Protocol as Phases, Trap};
 use farside_workloads::load::Kind;

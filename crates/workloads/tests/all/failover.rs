@@ -1,8 +1,7 @@
 //! Memory nodes that die, stop or are out of reach under transactions, while machines die, too: nothing that was acknowledged
 //! is lost, and in the end every region has its copies again, which are alike.
 
-mod common;
-
+use crate::common;
 use farside_sim::Faults;
 use farside_txn::{Level, Protocol as Phases, Trap};
 use farside_workloads::load::Kind;
