@@ -167,7 +167,14 @@ fn watch(url: &str, over: &Arc<AtomicBool>) -> Arc<Mutex<Arc<View>>> {
                 rdma::Options::default(),
                 4 * lease(),
             ));
-            let means = Means { worker: worker.clone(), client, store, connect, left_out: None };
+            let means = Means {
+                worker: worker.clone(),
+                client,
+                store,
+                connect,
+                left_out: None,
+                eager: false,
+            };
             let session = async {
                 let member = Member::join(means).await.unwrap();
                 match &shared {

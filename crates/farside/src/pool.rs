@@ -74,6 +74,7 @@ async fn enter(
         store: Rc::clone(store),
         connect: fabric.connect(),
         left_out: None,
+        eager: false,
     };
     let joined = Member::join(means).await.map_err(|error| Error::NodeLost(error.to_string()));
     let member = joined?;

@@ -60,7 +60,7 @@ impl Host {
         let connect: Rc<dyn Connect> =
             Rc::new(NetConnect::new(client, self.options.clone(), self.rdma.clone(), timeout));
         let store = Rc::clone(&self.store);
-        Ok(Means { worker: worker.clone(), client, store, connect, left_out: None })
+        Ok(Means { worker: worker.clone(), client, store, connect, left_out: None, eager: false })
     }
 
     /// Keeps the node until it is put out, or does not answer any more.

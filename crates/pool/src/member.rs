@@ -39,6 +39,8 @@ pub struct Means {
     pub connect: Rc<dyn Connect>,
     /// For tests: a rule that it does not follow as a manager.
     pub left_out: Option<LeftOut>,
+    /// For tests: it contests the office of a manager that is only late.
+    pub eager: bool,
 }
 
 /// A rule of managers that tests leave out, to see what it is good for.
@@ -248,7 +250,8 @@ impl Member {
             let (now, lease_end) = (self.means.worker.now(), self.view.valid_until());
             let lost_home = heard.is_none() && self.links.cannot_reach(config.home);
             // Late answers are no reason for that: the store would hear of little else.
-            if lost_home && self.misses_manager() {
+            let late = self.means.eager && now + self.terms.lease / 4 > lease_end;
+            if (lost_home || late) && self.misses_manager() {
                 self.contest.begin(&self.means.worker, &self.means.store, &config, lease_end);
             }
             if (lost_home || now >= lease_end)

@@ -87,7 +87,14 @@ impl SimPool {
             Rc::new(SimStore { world: Rc::clone(&self.store), worker: worker.clone(), client });
         let connect: Rc<dyn Connect> =
             Rc::new(SimConnect { sim: Rc::downgrade(&self.sim), process });
-        Means { worker: worker.clone(), client: ClientId(client), store, connect, left_out: None }
+        Means {
+            worker: worker.clone(),
+            client: ClientId(client),
+            store,
+            connect,
+            left_out: None,
+            eager: false,
+        }
     }
 
     /// Begins another life of a node, which asks to be a member.

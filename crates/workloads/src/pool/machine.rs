@@ -88,7 +88,8 @@ impl Shared {
             Some(Rule::Contest) => Some(LeftOut::Contest),
             _ => None,
         };
-        Means { worker: worker.clone(), client: ClientId(client), store, connect, left_out }
+        let (worker, client) = (worker.clone(), ClientId(client));
+        Means { worker, client, store, connect, left_out, eager: self.eager }
     }
 
     /// Starts the session of a process; `found` is for the very first.

@@ -29,6 +29,8 @@ pub(super) struct Shared {
     pub(super) log: RefCell<Log>,
     pub(super) lost: Cell<u64>,
     pub(super) without: Option<Rule>,
+    /// Offices of managers that are only late are contested, too.
+    pub(super) eager: bool,
     clients: Cell<u64>,
 }
 
@@ -92,6 +94,7 @@ pub(super) fn run(scenario: &Scenario, trace: bool) -> Outcome {
         log: RefCell::default(),
         lost: Cell::new(0),
         without: scenario.without,
+        eager: scenario.seed % 4 == 3 || scenario.without == Some(Rule::Contest),
         clients: Cell::new(0),
     });
     let mut world = World {
