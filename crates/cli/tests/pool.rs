@@ -314,14 +314,22 @@ fn a_node_that_was_cut_off_comes_back_as_an_empty_member() {
 fn an_etcd_that_dies_and_returns_is_survived() {
     let Some(mut cluster) = Cluster::start("etcd-dies") else { return };
     let epoch = cluster.view().epoch();
-    cluster.etcd.kill();
-    std::thread::sleep(30 * lease());
-    // At some moment of the next few leases: at a single one the machine may have stopped it for a lease.
-    let mut acts = (0..20).map(|_| {
-        std::thread::sleep(lease() / 2);
-        cluster.may_act()
+    // A manager that gets no time for three leases meanwhile has no evidence left, and falls silent (docs/pool.md): a busy machine
+    // may do that to it once, not every time.
+    let survived = (0..4).any(|_| {
+        cluster.etcd.kill();
+        std::thread::sleep(30 * lease());
+        let acts = (0..20).any(|_| {
+            std::thread::sleep(lease() / 2);
+            cluster.may_act()
+        });
+        if !acts {
+            cluster.etcd.run();
+            cluster.wait_until("leases again", || cluster.may_act());
+        }
+        acts
     });
-    assert!(acts.any(|acts| acts), "echoes suffice for a while");
+    assert!(survived, "echoes suffice for a while");
     std::thread::sleep(100 * lease());
     assert!(!cluster.may_act(), "without the store nobody can know that there is no other manager");
     cluster.etcd.run();
