@@ -17,6 +17,8 @@ pub(crate) fn run() -> Result<()> {
     ensure_program("ip", "iproute2");
     // And some a config store.
     ensure_program("etcd", "etcd-server");
+    // And one looks at the page of the laboratory.
+    ensure_program("chromium", "chromium");
     step("tests", &mut cargo(&["test", "--workspace", "--locked"]))?;
     programs::run_examples()?;
     rdma::run()?;

@@ -144,6 +144,8 @@ fn print(experiment: &Experiment, outcome: &Outcome) {
             let varied = [
                 point.read_share.map(|share| format!("{share} % only read")),
                 point.objects.map(|objects| format!("{objects} objects")),
+                point.skew.map(|skew| format!("skew {skew}")),
+                point.rows.map(|rows| format!("{:.0} rows read/s", rows.per_second)),
             ];
             say!(
                 "  {:>3} × {:<3} {:>12.0}/s   p50 {:>8.1} µs   p99 {:>8.1} µs   {:>5.1} % aborted   locks {:>6.1} µs   {}",
@@ -157,6 +159,12 @@ fn print(experiment: &Experiment, outcome: &Outcome) {
                 varied.into_iter().flatten().collect::<Vec<_>>().join(", ")
             );
         }
+    }
+    // Timelines are for plots.
+    for curve in outcome.curves.iter().filter(|curve| curve.points.len() <= 20) {
+        say!("");
+        say!("{}", curve.name);
+        curve.points.iter().for_each(|(x, y)| say!("  {x:>6} {}   {y:.2}", curve.x));
     }
     say!("");
     for claim in &outcome.claims {

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use farside_txn::Protocol;
 use farside_txn::protocol::Conflicts;
+use farside_txn::{OldVersions, Protocol};
 use farside_workloads::load::{Kind, Shape};
 use serde::Deserialize;
+
+use crate::clocks::Clocks;
+use crate::losses::Losses;
 
 /// One experiment.
 #[derive(Clone, Debug, Deserialize)]
@@ -34,6 +37,12 @@ pub struct Experiment {
     /// Runs of workloads.
     #[serde(default)]
     pub runs: Option<Runs>,
+    /// How well machines know the time.
+    #[serde(default)]
+    pub clocks: Option<Clocks>,
+    /// Nodes that die.
+    #[serde(default)]
+    pub losses: Option<Losses>,
     /// Single transactions that are looked at.
     #[serde(default)]
     pub counts: Vec<CountOf>,
@@ -67,6 +76,9 @@ pub struct Runs {
     pub milliseconds: f64,
     /// The same, if it has to be quick.
     pub quick_milliseconds: f64,
+    /// So much longer for each object of a transaction.
+    #[serde(default)]
+    pub microseconds_per_object: f64,
     /// What is drawn.
     pub plot: Plot,
 }
@@ -79,10 +91,14 @@ pub struct Work {
     pub name: String,
     /// Which.
     pub workload: String,
+    /// Hardware, if it is another than that of the experiment.
+    #[serde(default)]
+    pub profile: Option<String>,
     // Sizes, as of `farside bench`.
     accounts: Option<u64>,
     subscribers: Option<u64>,
     keys: Option<u64>,
+    value_size: Option<usize>,
     skew: Option<f64>,
     objects: Option<usize>,
     read_share: Option<u64>,
@@ -103,6 +119,9 @@ pub struct Load {
     /// Other numbers of objects than the workload has.
     #[serde(default)]
     pub objects: Option<usize>,
+    /// Another skew than the workload has.
+    #[serde(default)]
+    pub skew: Option<f64>,
     /// Also if it has to be quick.
     #[serde(default)]
     pub quick: bool,
@@ -120,6 +139,12 @@ pub enum Plot {
     Objects,
     /// The throughput over the coordinators of a thread.
     Coordinators,
+    /// The throughput over the skew.
+    Skew,
+    /// Rows that are read in a second over those of a transaction.
+    Rows,
+    /// The best throughput of each protocol.
+    Bars,
 }
 
 /// Something that is counted in a single transaction.
@@ -172,6 +197,9 @@ pub struct Compare {
     pub how: How,
     /// Where in the series.
     pub at: At,
+    /// With [`At::Objects`]: for how many of them, and for how many those that they are compared with.
+    #[serde(default)]
+    pub objects: Option<(usize, usize)>,
 }
 
 /// What was measured.
@@ -188,6 +216,10 @@ pub enum Metric {
     LockTime,
     /// Of a hundred, the time that is spent with waiting for what is about to be committed.
     WaitShare,
+    /// Rows that are read in a second by those who read many.
+    Rows,
+    /// The mean latency of those who read many.
+    ReadLatency,
 }
 
 /// How two values are compared.
@@ -220,6 +252,14 @@ pub enum At {
     Mean,
     /// The one at its best, the other at the first load.
     PeakOverFirst,
+    /// The first load over the last.
+    FirstOverLast,
+    /// At the first load.
+    First,
+    /// At certain numbers of objects.
+    Objects,
+    /// The largest number of objects at which it is not much worse than with fewer.
+    Knee,
 }
 
 impl Work {
@@ -232,8 +272,8 @@ impl Work {
     pub fn shape(&self, load: &Load) -> Shape {
         Shape {
             keys: self.keys,
-            value_size: None,
-            skew: self.skew,
+            value_size: self.value_size,
+            skew: load.skew.or(self.skew),
             read_share: load.read_share.or(self.read_share),
             readers: self.readers,
             objects: load.objects.or(self.objects),
@@ -244,14 +284,23 @@ impl Work {
     }
 }
 
-/// A protocol by its name, perhaps without some techniques; or one that waits for locks (`ford waiting`).
-pub fn protocol(text: &str) -> Option<Protocol> {
-    let (text, waits) = text.strip_suffix(" waiting").map_or((text, false), |text| (text, true));
+/// A protocol by its name, perhaps without some techniques; or one that waits for locks (`ford waiting`), and what becomes of old versions
+/// for which there is no room (`farside aborting`, `farside truncating`).
+pub fn protocol(text: &str) -> Option<(Protocol, OldVersions)> {
+    let (text, manner) = match text.split_once(' ') {
+        Some((text, manner @ ("waiting" | "aborting" | "truncating"))) => (text, manner),
+        _ => (text, ""),
+    };
     let mut protocol = Protocol::spelled(&text.replace(" without ", "-without-"))?;
-    if waits {
+    if manner == "waiting" {
         protocol.conflicts = Conflicts::Wait;
     }
-    Some(protocol)
+    let old_versions = match manner {
+        "aborting" => OldVersions::Abort,
+        "truncating" => OldVersions::Truncate,
+        _ => OldVersions::Block,
+    };
+    Some((protocol, old_versions))
 }
 
 macro_rules! files {
@@ -270,12 +319,20 @@ pub fn all() -> Vec<Experiment> {
         "ford-fig9",
         "ford-fig10",
         "ford-fig14",
+        "ford-fig15",
         "ford-fig16",
         "ford-fig17",
         "ford-fig19",
         "ford-fig20",
         "ford-fig22",
-        "ford-fig23"
+        "ford-fig23",
+        "farmv2-fig14",
+        "farmv2-fig15",
+        "farmv2-fig16",
+        "farmv2-fig17",
+        "farmv2-table1",
+        "factors",
+        "presets"
     ];
     let parse = |(name, text): (&str, &str)| -> Experiment {
         toml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -293,9 +350,7 @@ mod tests {
     #[test]
     fn every_experiment_is_about_claims_that_exist() {
         for experiment in all() {
-            let ids = experiment.claim_ids();
-            assert!(!ids.is_empty(), "{}", experiment.id);
-            for id in ids {
+            for id in experiment.claim_ids() {
                 let claim =
                     claim(&id).unwrap_or_else(|| panic!("{}: no claim {id}", experiment.id));
                 assert_eq!(claim.experiment, experiment.id);
@@ -315,9 +370,11 @@ mod tests {
 
     #[test]
     fn protocols_are_named_with_what_they_lack() {
-        assert_eq!(protocol("ford"), Some(Protocol::FORD));
+        let of = |text| protocol(text).map(|(protocol, _)| protocol);
+        assert_eq!(of("ford"), Some(Protocol::FORD));
         let without = Protocol::FORD.without(Technique::BackupReads);
-        assert_eq!(protocol("ford without backup-reads"), without);
+        assert_eq!(of("ford without backup-reads"), without);
+        assert_eq!(protocol("farside aborting"), Some((Protocol::FARSIDE, OldVersions::Abort)));
         assert_eq!(protocol("ford without luck"), None);
         assert_eq!(protocol("farm without hitchhiked-locking"), None);
     }

@@ -5,18 +5,21 @@
 //! | [`claims`] | what the papers say, as data |
 //! | [`experiment`] | which workloads run by which protocols on which hardware, and what of it is compared |
 //! | [`run`] | runs them in the simulator |
+//! | [`clocks`], [`losses`] | what is no workload: how well the time is known, and nodes that die |
 //! | [`verdict`] | what was measured beside what was claimed |
 //! | [`report`] | one page with all of it |
 
 pub mod claims;
+pub mod clocks;
 pub mod experiment;
+pub mod losses;
 mod measure;
 pub mod report;
 pub mod run;
 pub mod verdict;
 
 pub use experiment::Experiment;
-pub use run::{Outcome, Pace, Point, Series};
+pub use run::{Curve, Outcome, Pace, Point, Series};
 pub use verdict::Verdict;
 
 /// Why an experiment could not be run.

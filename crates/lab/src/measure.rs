@@ -5,21 +5,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_sim::{Faults, Profile, Sim};
-use farside_txn::{Limits, Protocol};
+use farside_txn::{Limits, OldVersions, Protocol};
 use farside_workloads::driver::{Plan, Until};
 use farside_workloads::engine::SimTables;
 use farside_workloads::load::{Kind, Shape, Visit, Workload};
 use farside_workloads::trial::{Ran, simulate};
 
-use crate::run::Point;
+use crate::run::{Point, Rows};
 
 /// How much of a run is warming up.
 const WARMUP: f64 = 0.25;
+
+/// Of latencies, these are kept.
+const CENTILES: [f64; 14] =
+    [0.1, 1.0, 5.0, 10.0, 25.0, 40.0, 50.0, 60.0, 75.0, 90.0, 95.0, 99.0, 99.9, 100.0];
 
 /// What is run.
 pub(crate) struct Measure {
     pub(crate) profile: Profile,
     pub(crate) protocol: Protocol,
+    pub(crate) old_versions: OldVersions,
     pub(crate) copies: u16,
     pub(crate) durable: bool,
     pub(crate) one_primary: bool,
@@ -27,6 +32,8 @@ pub(crate) struct Measure {
     pub(crate) threads: usize,
     pub(crate) coordinators: usize,
     pub(crate) span: Duration,
+    /// Of a transaction, where that matters.
+    pub(crate) objects: usize,
 }
 
 impl Measure {
@@ -40,8 +47,10 @@ impl Visit for Measure {
     type Output = Result<Point, String>;
 
     fn visit<W: Workload + Send + 'static>(self, workload: W) -> Self::Output {
+        let objects = self.objects;
         let sim = Rc::new(Sim::new(self.profile, self.seed, Faults::none()));
-        let limits = Limits { durable: self.durable, ..Limits::default() };
+        let Measure { durable, old_versions, .. } = self;
+        let limits = Limits { durable, old_versions, ..Limits::default() };
         let copies = usize::from(self.copies);
         let engine = SimTables::with_nodes(&sim, copies, copies, None)
             .with_real_clocks()
@@ -65,11 +74,19 @@ impl Visit for Measure {
         let (committed, aborted) = (tally.committed() as f64, tally.aborted() as f64);
         let waited_ns: u64 = tally.kinds.iter().map(|kind| kind.waited_ns).sum();
         let worked_ns = tally.seconds() * 1e9 * (self.threads * self.coordinators) as f64;
+        let first = &tally.kinds[0];
+        let rows = Rows {
+            per_second: (first.committed * objects as u64) as f64 / tally.seconds().max(1e-9),
+            mean_us: first.latencies.mean() / 1e3,
+        };
         Ok(Point {
             threads: self.threads,
             coordinators: self.coordinators,
             read_share: None,
             objects: None,
+            skew: None,
+            rows: Some(rows),
+            latencies: CENTILES.map(|centile| (us(centile / 100.0), centile / 100.0)).to_vec(),
             throughput_tps: committed / tally.seconds().max(1e-9),
             p50_us: us(0.5),
             p99_us: us(0.99),

@@ -1,6 +1,6 @@
 //! Runs experiments: point by point, on all cores, each a world of its own.
 
-use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +27,9 @@ pub struct Outcome {
     pub seed: u64,
     /// What is drawn.
     pub series: Vec<Series>,
+    /// What is drawn besides: not of workloads.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub curves: Vec<Curve>,
     /// What is compared.
     pub claims: Vec<Verdict>,
 }
@@ -44,6 +47,19 @@ pub struct Series {
     pub points: Vec<Point>,
 }
 
+/// A line that is not made of runs of a workload.
+#[derive(Clone, Debug, Serialize)]
+pub struct Curve {
+    /// What it shows.
+    pub name: String,
+    /// What is to the right.
+    pub x: String,
+    /// What is upwards.
+    pub y: String,
+    /// From left to right.
+    pub points: Vec<(f64, f64)>,
+}
+
 /// One run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Point {
@@ -57,6 +73,9 @@ pub struct Point {
     /// Objects of a transaction, where that was varied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objects: Option<usize>,
+    /// The skew, where that was varied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skew: Option<f64>,
     /// Committed transactions in a second.
     pub throughput_tps: f64,
     /// The median latency.
@@ -69,8 +88,22 @@ pub struct Point {
     pub lock_us: f64,
     /// Of a hundred, the time that is spent with waiting for what is about to be committed.
     pub wait_percent: f64,
+    /// Rows that transactions of the first kind read in a second, and what they took, where the number of objects was varied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows: Option<Rows>,
+    /// Latencies in microseconds, and the share of transactions that took no longer.
+    pub latencies: Vec<(f64, f64)>,
     /// How busy what is busiest was.
     pub busy: Busy,
+}
+
+/// What those did who read many rows.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Rows {
+    /// Rows that they read in a second.
+    pub per_second: f64,
+    /// What each took, on the average.
+    pub mean_us: f64,
 }
 
 /// How thorough, and who is told how far it is.
@@ -97,7 +130,7 @@ impl Experiment {
             Some(runs) => self.run_all(runs, pace).map_err(failed)?,
             None => Vec::new(),
         };
-        let mut claims = Vec::new();
+        let (mut claims, mut curves) = (Vec::new(), Vec::new());
         for count in &self.counts {
             let measured = self.count(count).map_err(failed)?;
             claims.push(verdict(&count.claim, Some(measured), &self.why).map_err(failed)?);
@@ -105,8 +138,14 @@ impl Experiment {
         for rule in &self.compare {
             claims.extend(compare(rule, &series, &self.why).map_err(failed)?);
         }
+        let clocks = self.clocks.iter().map(|clocks| self.run_clocks(clocks, pace));
+        for found in clocks.chain(self.losses.iter().map(|losses| self.run_losses(losses, pace))) {
+            let (drawn, judged) = found.map_err(failed)?;
+            curves.extend(drawn);
+            claims.extend(judged);
+        }
         let Experiment { id, profile, seed, .. } = self.clone();
-        Ok(Outcome { id, profile, simulated: true, seed, series, claims })
+        Ok(Outcome { id, profile, simulated: true, seed, series, curves, claims })
     }
 
     /// How many runs it takes.
@@ -116,57 +155,53 @@ impl Experiment {
             runs.workloads.len() * runs.protocols.len() * loads
         };
         self.runs.as_ref().map_or(0, size)
+            + self.clocks.as_ref().map_or(0, |clocks| clocks.sizes(quick).len())
+            + self.losses.as_ref().map_or(0, |losses| losses.size(quick))
     }
 
     fn run_all(&self, runs: &Runs, pace: &Pace<'_>) -> Result<Vec<Series>, String> {
         let mut series = Vec::new();
-        let mut todo = VecDeque::new();
+        let mut todo = Vec::new();
         for work in &runs.workloads {
             for protocol in &runs.protocols {
                 for load in runs.loads.iter().filter(|load| load.quick || !pace.quick) {
-                    todo.push_back(Todo { series: series.len(), work, protocol, load: *load });
+                    todo.push(Todo { series: series.len(), work, protocol, load: *load });
                 }
                 let (workload, name) = (work.name.clone(), format!("{} {protocol}", work.name));
                 let protocol = protocol.clone();
                 series.push(Series { name, workload, protocol, points: Vec::new() });
             }
         }
-        let count = todo.len();
-        let (todo, found) = (Mutex::new(todo), Mutex::new(Vec::new()));
         let millis = if pace.quick { runs.quick_milliseconds } else { runs.milliseconds };
-        let span = Duration::from_secs_f64(millis / 1e3);
-        let work = || loop {
-            let next = todo.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-            let Some(next) = next else { return };
-            let point = self.run_one(&next, span);
-            let key = (next.series, next.load.threads * next.load.coordinators);
-            found.lock().unwrap_or_else(PoisonError::into_inner).push((key, next.load, point));
+        let found = on_all_cores(&todo, |todo| {
+            let more = todo.load.objects.unwrap_or(0) as f64 * runs.microseconds_per_object;
+            let point = self.run_one(todo, Duration::from_secs_f64(millis / 1e3 + more / 1e6));
             (pace.tell)();
-        };
-        std::thread::scope(|scope| {
-            let threads = std::thread::available_parallelism().map_or(1, usize::from);
-            (0..threads.min(count)).for_each(|_| _ = scope.spawn(work));
+            point
         });
-        let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-        found.sort_by_key(|(key, load, _)| (*key, load.read_share, load.objects));
-        for ((at, _), load, point) in found {
-            let Load { read_share, objects, .. } = load;
-            series[at].points.push(Point { read_share, objects, ..point? });
+        for (todo, point) in todo.iter().zip(found) {
+            let Load { read_share, objects, skew, .. } = todo.load;
+            let rows = point.as_ref().ok().and_then(|point| point.rows);
+            let rows = rows.filter(|_| objects.is_some());
+            series[todo.series].points.push(Point { read_share, objects, skew, rows, ..point? });
         }
         Ok(series)
     }
 
     fn run_one(&self, todo: &Todo<'_>, span: Duration) -> Result<Point, String> {
         let kind = todo.work.kind().ok_or("no such workload")?;
+        let (protocol, old_versions) = protocol(todo.protocol).ok_or("no such protocol")?;
         let measure = Measure {
-            profile: named(&self.profile)?,
-            protocol: protocol(todo.protocol).ok_or("no such protocol")?,
+            profile: named(todo.work.profile.as_ref().unwrap_or(&self.profile))?,
+            protocol,
+            old_versions,
             copies: self.copies,
             durable: self.durable,
             one_primary: self.one_primary,
             seed: self.seed,
             threads: todo.load.threads,
             coordinators: todo.load.coordinators,
+            objects: todo.load.objects.unwrap_or(0),
             span,
         };
         let told = |why: String| format!("{} by {}: {why}", todo.work.name, todo.protocol);
@@ -177,7 +212,7 @@ impl Experiment {
     fn count(&self, count: &CountOf) -> Result<f64, String> {
         let bed = Bed {
             profile: named(count.profile.as_ref().unwrap_or(&self.profile))?,
-            protocol: protocol(&count.protocol).ok_or("no such protocol")?,
+            protocol: protocol(&count.protocol).ok_or("no such protocol")?.0,
             copies: usize::from(self.copies),
             durable: count.durable,
         };
@@ -189,7 +224,25 @@ impl Experiment {
     }
 }
 
-fn named(profile: &str) -> Result<Profile, String> {
+/// What comes of each, in their order; all cores share the work.
+pub(crate) fn on_all_cores<T: Sync, R: Send>(all: &[T], of: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || loop {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        let Some(one) = all.get(at) else { return };
+        let result = of(one);
+        found.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
+    };
+    std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        (0..threads.min(all.len())).for_each(|_| _ = scope.spawn(work));
+    });
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort_by_key(|(at, _)| *at);
+    found.into_iter().map(|(_, result)| result).collect()
+}
+
+pub(crate) fn named(profile: &str) -> Result<Profile, String> {
     Profile::named(profile).ok_or_else(|| format!("no profile {profile}"))
 }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::claims::{Relation, claim};
 use crate::experiment::{At, Compare, Experiment, How, Metric};
+use crate::losses::Losses;
 use crate::run::{Point, Series};
 
 /// A claim, and what came of it.
@@ -63,7 +64,11 @@ impl Experiment {
     pub fn claim_ids(&self) -> Vec<String> {
         let counts = self.counts.iter().map(|count| count.claim.clone());
         let compared = self.compare.iter().flat_map(|rule| rule.cases().map(|(id, ..)| id));
-        counts.chain(compared).collect()
+        let clocks = self.clocks.iter().flat_map(|it| it.claims.iter().map(|it| it.claim.clone()));
+        let losses = self.losses.iter().flat_map(Losses::claim_ids);
+        let mut all: Vec<String> = counts.chain(compared).chain(clocks).chain(losses).collect();
+        all.dedup();
+        all
     }
 }
 
@@ -80,7 +85,17 @@ pub(crate) fn compare(
         let measured = rule.measured(find(workload, of)?, find(workload, to)?);
         verdict(&id, measured, why)
     };
-    rule.cases().map(judge).collect()
+    let mut all: Vec<Verdict> = Vec::new();
+    for judged in rule.cases().map(judge) {
+        let judged = judged?;
+        // Of several cases of one claim, one that does not hold decides.
+        match all.iter_mut().find(|other| other.id == judged.id) {
+            None => all.push(judged),
+            Some(other) if other.holds => *other = judged,
+            Some(_) => {}
+        }
+    }
+    Ok(all)
 }
 
 impl Compare {
@@ -91,6 +106,8 @@ impl Compare {
             Metric::P99 => point.p99_us,
             Metric::LockTime => point.lock_us,
             Metric::WaitShare => point.wait_percent,
+            Metric::Rows => point.rows.map_or(f64::NAN, |rows| rows.per_second),
+            Metric::ReadLatency => point.rows.map_or(f64::NAN, |rows| rows.mean_us),
         };
         let compared = |of: &Point, to: &Point| match self.how {
             How::Ratio => value(of) / value(to),
@@ -104,10 +121,32 @@ impl Compare {
             At::PeakOverFirst => Some(compared(peak(of)?, to.first()?)),
             At::Best => each().reduce(f64::max),
             At::Worst => each().reduce(f64::min),
+            At::First => Some(compared(of.first()?, to.first()?)),
+            At::FirstOverLast => Some(compared(of.first()?, to.last()?)),
+            At::Objects => {
+                let (ours, theirs) = self.objects?;
+                Some(compared(with_objects(of, ours)?, with_objects(to, theirs)?))
+            }
+            At::Knee => knee(of, value),
             At::Last => Some(compared(of.last()?, to.last()?)),
             At::Mean => Some(each().sum::<f64>() / of.len().max(1) as f64),
         }
     }
+}
+
+fn with_objects(points: &[Point], objects: usize) -> Option<&Point> {
+    points.iter().find(|point| point.objects == Some(objects))
+}
+
+/// Up to how many objects it is within a fifth of the best before.
+fn knee(points: &[Point], value: impl Fn(&Point) -> f64) -> Option<f64> {
+    let mut best: f64 = 0.0;
+    let holds = points.iter().take_while(|point| {
+        let holds = value(point) >= 0.8 * best;
+        best = best.max(value(point));
+        holds
+    });
+    holds.last()?.objects.map(|objects| objects as f64)
 }
 
 fn peak(points: &[Point]) -> Option<&Point> {

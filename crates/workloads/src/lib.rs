@@ -10,6 +10,7 @@
 //! | [`history`] | what attempts at transactions did and saw, as files |
 //! | [`check`] | whether a history is strictly serializable and opaque, or less |
 //! | [`clocks`] | how well many machines know the time, in the simulator |
+//! | [`losses`] | nodes die under load, in the simulator: clocks and commits by the millisecond |
 //! | [`pool`] | membership under faults, in the simulator: leases, configurations, promotion |
 
 pub mod check;
@@ -18,6 +19,7 @@ pub mod driver;
 pub mod engine;
 pub mod history;
 pub mod load;
+pub mod losses;
 pub mod pool;
 pub mod shapes;
 mod sim_connect;

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::{digits, escape, plot};
 use crate::Experiment;
+use crate::experiment::Plot;
 use crate::run::{Outcome, Series};
 use crate::verdict::Verdict;
 
@@ -23,12 +24,15 @@ pub(super) fn page(found: &[(Experiment, Outcome)], quick: bool) -> String {
     );
     for (experiment, outcome) in found {
         let hold = outcome.claims.iter().filter(|claim| claim.holds).count();
+        let score = match outcome.claims.len() {
+            0 => "no claims".into(),
+            all => format!("{hold} of {all}"),
+        };
         _ = write!(
             html,
-            "<li><a href=\"#{0}\">{0}</a> {1} <small>{hold} of {2}</small></li>",
+            "<li><a href=\"#{0}\">{0}</a> {1} <small>{score}</small></li>",
             escape(&experiment.id),
-            escape(&experiment.title),
-            outcome.claims.len()
+            escape(&experiment.title)
         );
     }
     html.push_str("</ul></nav>");
@@ -45,19 +49,28 @@ fn section(html: &mut String, experiment: &Experiment, outcome: &Outcome, quick:
         escape(&experiment.title),
         escape(&experiment.about)
     );
+    let seed = outcome.seed;
+    let mut figure = |drawing: String, of: &str, profile: &str| {
+        let (of, profile) = (escape(of), escape(profile));
+        _ = write!(
+            html,
+            "<figure>{drawing}<figcaption>{of} (<em>simulated</em>, {profile}, seed {seed})</figcaption></figure>"
+        );
+    };
     if let Some(runs) = &experiment.runs {
         for work in &runs.workloads {
             let series: Vec<&Series> =
                 outcome.series.iter().filter(|it| it.workload == work.name).collect();
-            _ = write!(html, "<figure>{}", plot::draw(runs.plot, &series));
-            _ = write!(
-                html,
-                "<figcaption>{} (<em>simulated</em>, {}, seed {})</figcaption></figure>",
-                escape(&work.name),
-                escape(&outcome.profile),
-                outcome.seed
-            );
+            let profile = work.profile.as_ref().unwrap_or(&outcome.profile);
+            figure(plot::draw(runs.plot, &series), &work.name, profile);
+            if runs.plot == Plot::ThroughputLatency {
+                let name = format!("{}: latencies at the largest load", work.name);
+                figure(plot::distribution(&series), &name, profile);
+            }
         }
+    }
+    if !outcome.curves.is_empty() {
+        figure(plot::curves(&outcome.curves), &experiment.title, &outcome.profile);
     }
     _ = write!(
         html,
@@ -67,6 +80,10 @@ fn section(html: &mut String, experiment: &Experiment, outcome: &Outcome, quick:
         escape(&outcome.profile),
         outcome.seed
     );
+    if outcome.claims.is_empty() {
+        html.push_str("</section>");
+        return;
+    }
     html.push_str("<div class=\"table\"><table><thead><tr><th>claim</th><th>paper</th><th>here</th><th></th></tr></thead><tbody>");
     outcome.claims.iter().for_each(|claim| row(html, claim));
     html.push_str("</tbody></table></div></section>");

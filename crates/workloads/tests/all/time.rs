@@ -8,8 +8,9 @@ use farside_fabric::Worker;
 use farside_index::{Client, Error, Table as Rows};
 use farside_sim::{Faults, ProcessId, Profile, Sim};
 use farside_txn::{Level, OldVersions, Protocol as Phases, Trap, TxnError};
-use farside_workloads::engine::{PoolShape, SimTables};
+use farside_workloads::engine::SimTables;
 use farside_workloads::load::Kind;
+use farside_workloads::losses::{LEASE, Loss, Victims, lose};
 use farside_workloads::trial::{Protocol, Trial};
 
 fn trial(seed: u64, level: Level, trap: Option<Trap>) -> Trial {
@@ -255,79 +256,17 @@ fn a_snapshot_that_was_handed_on_is_whole_or_refused() {
     println!("with one round: {}", wrong.expect("goes wrong"));
 }
 
-/// The machine that has the clock dies under load, alone or with another one. For how many leases somebody is without a time, at
-/// the most; times never go back.
-fn lose_the_clock(seed: u64, also: bool) -> f64 {
-    let lease = Duration::from_millis(10);
-    let profile = Profile::named("connectx-5").expect("a profile of the table");
-    let sim = Rc::new(Sim::new(profile, seed, Faults::none()));
-    let shape = PoolShape { nodes: 5, copies: 3, regions: 4, region_bytes: 32 << 20, lease };
-    let engine = SimTables::managed(&sim, shape, None);
-    let machines: Vec<_> = (0..3).map(|number| engine.add_machine(seed + number).1).collect();
-    let clients: Vec<_> = machines.iter().map(|worker| engine.client(worker)).collect();
-    let rows = machines[0].block_on(async {
-        let mut tx = clients[0].begin().await.unwrap();
-        let rows = tx.create_table("rows", &Default::default()).await.unwrap();
-        tx.commit().await.unwrap();
-        rows
-    });
-    for (worker, client) in machines.iter().zip(&clients) {
-        let (pause, client) = (worker.clone(), Rc::clone(client));
-        let work = async move {
-            for number in 0u64.. {
-                let done = async {
-                    let mut tx = client.begin().await?;
-                    tx.put(&rows, &(number % 16).to_be_bytes(), &number.to_be_bytes()).await?;
-                    tx.commit().await
-                };
-                let _ = done.await;
-                pause.sleep(Duration::from_micros(20)).await;
-            }
-        };
-        worker.spawn(work).detach();
-    }
-    let clock = sim.add_thread(sim.add_process());
-    clock.block_on(clock.sleep(lease + Duration::from_nanos(seed * 104_729 % 10_000_000)));
-    let config = clients[0].agent().config();
-    let home = config.node(config.home).expect("there is a home").address.clone();
-    let number = |engine: &SimTables| {
-        let all = engine.nodes();
-        all.iter().position(|node| node.0.to_string() == home).expect("it is up") as u64
-    };
-    engine.kill_node(number(&engine));
-    if also {
-        engine.kill_node(seed);
-    }
-    let (mut latest, mut since, mut longest) = (vec![0; 3], vec![None; 3], Duration::ZERO);
-    let step = Duration::from_micros(10);
-    for _ in 0..12_000 {
-        clock.block_on(clock.sleep(step));
-        for (at, client) in clients.iter().enumerate() {
-            match client.agent().bounds() {
-                Some((lower, upper)) => {
-                    assert!(upper >= latest[at], "{upper} after {}", latest[at]);
-                    latest[at] = latest[at].max(lower);
-                    since[at] = None;
-                }
-                None => {
-                    let since = *since[at].get_or_insert(clock.now());
-                    longest = longest.max(clock.now() - since);
-                }
-            }
-        }
-    }
-    let config = clients[0].agent().config();
-    assert!(config.master.is_some() && config.node(config.home).unwrap().address != home);
-    assert!(since.iter().all(Option::is_none), "there is a clock again");
-    longest.as_secs_f64() / lease.as_secs_f64()
-}
-
 #[test]
 fn the_clock_goes_on_when_its_node_dies() {
-    for also in [false, true] {
-        let mut off: Vec<f64> = (1..20).map(|seed| lose_the_clock(seed, also)).collect();
+    let profile = Profile::named("connectx-5").expect("a profile of the table");
+    for other in [false, true] {
+        let lose = |seed| lose(profile, Victims { home: true, other }, seed);
+        let losses: Vec<_> = (1..20).map(|seed| lose(seed).unwrap()).collect();
+        let leases = |loss: &Loss| loss.clock_off.as_secs_f64() / LEASE.as_secs_f64();
+        let mut off: Vec<f64> = losses.iter().map(leases).collect();
         off.sort_by(f64::total_cmp);
-        println!("with another one {also}: without a time for {off:.2?} leases");
+        println!("with another one {other}: without a time for {off:.2?} leases");
+        assert!(losses.iter().all(|loss| loss.recovery().is_some()), "as fast as before");
         // A lease, and three trips to the store of 100 us each (`farmv2.txt` §4.3); its manager died, too.
         assert!(off.last().is_some_and(|longest| *longest < 1.03), "{off:?}");
     }
