@@ -7,6 +7,7 @@ use farside_txn::{OldVersions, Protocol};
 use farside_workloads::load::{Kind, Shape};
 use serde::Deserialize;
 
+use crate::census::Census;
 use crate::clocks::Clocks;
 use crate::losses::Losses;
 
@@ -37,6 +38,9 @@ pub struct Experiment {
     /// Runs of workloads.
     #[serde(default)]
     pub runs: Option<Runs>,
+    /// What transactions touch.
+    #[serde(default)]
+    pub census: Option<Census>,
     /// How well machines know the time.
     #[serde(default)]
     pub clocks: Option<Clocks>,
@@ -320,6 +324,8 @@ pub fn all() -> Vec<Experiment> {
         "ford-fig10",
         "ford-fig14",
         "ford-fig15",
+        "ford-table2",
+        "ford-table3",
         "ford-fig16",
         "ford-fig17",
         "ford-fig19",

@@ -5,10 +5,11 @@
 //! | [`claims`] | what the papers say, as data |
 //! | [`experiment`] | which workloads run by which protocols on which hardware, and what of it is compared |
 //! | [`run`] | runs them in the simulator |
-//! | [`clocks`], [`losses`] | what is no workload: how well the time is known, and nodes that die |
+//! | [`census`], [`clocks`], [`losses`] | what is no run of a workload: what transactions touch, how well the time is known, and nodes that die |
 //! | [`verdict`] | what was measured beside what was claimed |
 //! | [`report`] | one page with all of it |
 
+pub mod census;
 pub mod claims;
 pub mod clocks;
 pub mod experiment;

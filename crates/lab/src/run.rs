@@ -138,6 +138,9 @@ impl Experiment {
         for rule in &self.compare {
             claims.extend(compare(rule, &series, &self.why).map_err(failed)?);
         }
+        if let Some(census) = &self.census {
+            claims.extend(self.run_census(census).map_err(failed)?);
+        }
         let clocks = self.clocks.iter().map(|clocks| self.run_clocks(clocks, pace));
         for found in clocks.chain(self.losses.iter().map(|losses| self.run_losses(losses, pace))) {
             let (drawn, judged) = found.map_err(failed)?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::claims::{Relation, claim};
+use crate::claims::{Relation, all, claim};
 use crate::experiment::{At, Compare, Experiment, How, Metric};
 use crate::losses::Losses;
 use crate::run::{Point, Series};
@@ -66,7 +66,13 @@ impl Experiment {
         let compared = self.compare.iter().flat_map(|rule| rule.cases().map(|(id, ..)| id));
         let clocks = self.clocks.iter().flat_map(|it| it.claims.iter().map(|it| it.claim.clone()));
         let losses = self.losses.iter().flat_map(Losses::claim_ids);
-        let mut all: Vec<String> = counts.chain(compared).chain(clocks).chain(losses).collect();
+        let census = self.census.iter().flat_map(|_| {
+            let ours =
+                all().filter(|it| it.experiment == self.id && it.relation != Relation::Parameter);
+            ours.map(|claim| claim.id.clone())
+        });
+        let all = counts.chain(compared).chain(clocks).chain(losses).chain(census);
+        let mut all: Vec<String> = all.collect();
         all.dedup();
         all
     }

@@ -9,10 +9,12 @@
 //! | [`driver`] | runs a workload on an engine, and counts |
 //! | [`history`] | what attempts at transactions did and saw, as files |
 //! | [`check`] | whether a history is strictly serializable and opaque, or less |
+//! | [`census`] | what transactions of a workload touch |
 //! | [`clocks`] | how well many machines know the time, in the simulator |
 //! | [`losses`] | nodes die under load, in the simulator: clocks and commits by the millisecond |
 //! | [`pool`] | membership under faults, in the simulator: leases, configurations, promotion |
 
+pub mod census;
 pub mod check;
 pub mod clocks;
 pub mod driver;
