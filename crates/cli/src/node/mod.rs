@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use farside_fabric::rdma;
+use farside_fabric::runtime::hurry;
 use farside_fabric::tcp::{Node, NodeEvent, NodeOptions, NodeTls, Secret, Stop};
 use farside_journal::{Directory, Disk};
 use farside_pool::Lapsed;
@@ -157,6 +158,10 @@ pub(crate) fn run(args: &NodeArgs) -> Result<ExitCode> {
     let data = args.data.as_deref().map(open_data).transpose()?;
     let (mut listen, mut announced) = (listen, false);
     let start = Instant::now();
+    if args.config_store.is_some() {
+        // The beats of all members go through this thread.
+        hurry();
+    }
     // Each turn is a life of the node: one that was put out of its pool begins another, empty, unless it was to leave.
     loop {
         let options = NodeOptions {
