@@ -243,8 +243,13 @@ impl Writes {
         value: Option<i64>,
         version: Option<u64>,
     ) -> Source {
-        match (value, version, history.txns[reader as usize].read_ts) {
-            (None, None, Some(time)) => self.deleter(key, time),
+        let it = &history.txns[reader as usize];
+        match (value, version, it.read_ts) {
+            // Whoever reads under a lock may do so after the time of its commit: what it writes is not what it read.
+            (None, None, Some(time)) => self.deleter(
+                key,
+                it.commit_ts.map_or(time, |commit| time.min(commit.saturating_sub(1))),
+            ),
             _ => self.writer(history, key, value, version),
         }
     }

@@ -256,6 +256,26 @@ fn what_was_judged_wrongly_once_is_judged_rightly() {
     assert_eq!(kinds(&judge(&lost, Level::Snapshot)), ["lost update"]);
 }
 
+/// FORD's presets read under locks, and may do so after the time of their commits. What was not there then is not what they wrote
+/// themselves. (TATP, once in some hundred runs on a busy machine.)
+#[test]
+fn what_is_inserted_was_not_there_before() {
+    let insert = |read_ts: u64| {
+        format!(
+            r#"{{"ops":[{{"f":"r","k":"x","v":null}},{{"f":"w","k":"x","v":5}}],"id":1,"proc":1,"begin":10,"end":50,"outcome":"committed","commit_ts":20,"read_ts":{read_ts}}}"#
+        )
+    };
+    let delete = r#"{"ops":[{"f":"r","k":"x","v":5,"ver":20},{"f":"w","k":"x","v":null}],"id":2,"proc":2,"begin":60,"end":80,"outcome":"committed","commit_ts":70}"#;
+    for read_ts in [15, 19, 20, 30] {
+        let report = judge(&format!("{}\n{delete}\n", insert(read_ts)), Level::StrictCommitted);
+        assert_eq!((&*report.verdict, report.undecided), ("strict-serializable", 0), "{report:?}");
+    }
+    // Whoever finds nothing between the two is wrong.
+    let other = r#"{"ops":[{"f":"r","k":"x","v":null}],"id":3,"proc":3,"begin":52,"end":58,"outcome":"committed","read_ts":55}"#;
+    let text = format!("{}\n{delete}\n{other}\n", insert(15));
+    assert_eq!(judge(&text, Level::StrictCommitted).verdict, "violation");
+}
+
 /// An attempt whose client never got its commit time is known by the version that others have read.
 #[test]
 fn unknown_outcomes_are_resolved_by_versions() {
