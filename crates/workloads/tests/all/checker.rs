@@ -268,7 +268,7 @@ fn what_is_inserted_was_not_there_before() {
     let delete = r#"{"ops":[{"f":"r","k":"x","v":5,"ver":20},{"f":"w","k":"x","v":null}],"id":2,"proc":2,"begin":60,"end":80,"outcome":"committed","commit_ts":70}"#;
     for read_ts in [15, 19, 20, 30] {
         let report = judge(&format!("{}\n{delete}\n", insert(read_ts)), Level::StrictCommitted);
-        assert_eq!((&*report.verdict, report.undecided), ("strict-serializable", 0), "{report:?}");
+        assert_eq!((report.verdict, report.undecided), ("strict-serializable", 0), "{report:?}");
     }
     // Whoever finds nothing between the two is wrong.
     let other = r#"{"ops":[{"f":"r","k":"x","v":null}],"id":3,"proc":3,"begin":52,"end":58,"outcome":"committed","read_ts":55}"#;
