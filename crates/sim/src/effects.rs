@@ -14,14 +14,17 @@ impl State {
     /// The node's NIC works on the doorbell.
     pub(crate) fn serve(&mut self, number: u32) {
         let flight = self.flights.get(number);
+        let queue = flight.queue;
         flight.arrived = true;
         let split = flight.maimed.is_some() || self.faults.splits_effects();
         let count = self.flights.get(number).verbs.len();
         let mut answer = self.now;
         for verb in 0..count as u32 {
-            let at = self.time_of(number, verb);
+            let (at, waits) = self.time_of(number, verb);
             answer = answer.max(at);
-            if split {
+            // An atomic that waits for its bucket takes effect when its turn comes, and so does what must
+            // not overtake it.
+            if split || waits || self.queues[queue as usize].swapped > self.now {
                 self.plan(number, verb, at);
             } else if !self.flights.get(number).is_cut(verb) {
                 let words = self.flights.get(number).verbs[verb as usize].words;
@@ -35,8 +38,9 @@ impl State {
         }
     }
 
-    /// When a verb that arrived now has been executed by the NIC.
-    fn time_of(&mut self, number: u32, verb: u32) -> u64 {
+    /// When a verb that arrived now has been executed by the NIC, and whether it is an atomic that waits
+    /// for others on the way.
+    fn time_of(&mut self, number: u32, verb: u32) -> (u64, bool) {
         let (now, profile) = (self.now, self.profile);
         let flight = self.flights.get(number);
         let queue = flight.queue;
@@ -45,13 +49,16 @@ impl State {
         let node = &mut self.nodes[self.queues[queue as usize].node as usize];
         let bytes = u64::from(verb.words) * 8;
         let on_chip = node.is_on_chip(&profile, verb.at);
-        let mut serve =
-            |message, bytes| node.nics.serve(&profile, queue, Engine::Serving, now, message, bytes);
-        match verb.op {
+        let looked_at = node.nics.looks_at(queue, now);
+        let late = looked_at > now;
+        let mut serve = |message, bytes| {
+            node.nics.serve(&profile, queue, Engine::Serving, now, message, bytes).max(looked_at)
+        };
+        let done = match verb.op {
             Op::Read => {
                 let done = serve(profile.serve_read, bytes);
                 if on_chip {
-                    return done;
+                    return (done, late);
                 }
                 node.note_read();
                 done + profile.pcie_read + profile.memory_read
@@ -59,28 +66,28 @@ impl State {
             Op::Write => {
                 let done = serve(profile.serve_write, bytes);
                 if on_chip {
-                    return done;
+                    return (done, late);
                 }
                 // Writes are posted: only a full buffer in front of the memory holds them up.
                 let absorbed = node.absorb(&profile, done, verb.at, bytes);
                 done.max(absorbed.saturating_sub(2_000_000))
             }
-            Op::Cas | Op::Faa | Op::MaskedCas if on_chip => {
-                let done = serve(profile.serve_on_chip, 0);
-                node.nics.bucket(&profile, verb.at, done, profile.on_chip_conflict)
-                    + profile.on_chip_conflict
-            }
             Op::Cas | Op::Faa | Op::MaskedCas => {
-                let done = serve(profile.serve_atomic, 0);
+                let message = if on_chip { profile.serve_on_chip } else { profile.serve_atomic };
+                let done = serve(message, 0);
+                let turn = node.nics.take_turn(&profile, queue, verb.at, done, message);
+                if on_chip {
+                    return (turn + message * profile.units, turn > done);
+                }
                 let word = node.memory[(verb.at / 8) as usize];
                 // A CAS that fails writes nothing back.
                 let fails = verb.op == Op::Cas && word != operand;
                 let write = if fails { 0 } else { profile.pcie_write };
-                let hold = profile.pcie_read + write;
-                node.nics.bucket(&profile, verb.at, done, hold) + hold
+                return (turn + profile.pcie_read + write, turn > done);
             }
             Op::Flush => serve(profile.serve_read, 0).max(node.written_at) + profile.pcie_read,
-        }
+        };
+        (done, late)
     }
 
     /// Chooses when the parts of a verb take effect, within what C1 and C3 permit.

@@ -11,6 +11,8 @@ pub(crate) struct Nics {
     pub(crate) meters: [Meter; 3],
     /// When the last atomic on each bucket is finished.
     buckets: Vec<u64>,
+    /// Until when each processing unit is occupied by an atomic, those of all ports in turn.
+    units: Vec<u64>,
     /// Queue pairs that end here.
     pub(crate) queues: usize,
 }
@@ -39,6 +41,7 @@ impl Nics {
             ports: vec![Port::default(); profile.nics],
             meters: Default::default(),
             buckets: Vec::new(),
+            units: vec![0; profile.units as usize * profile.nics],
             queues: 0,
         }
     }
@@ -84,15 +87,32 @@ impl Nics {
         (profile.queue_miss as f64 * missing) as u64
     }
 
-    /// Waits for the bucket of an address, and holds it for `hold`; returns when its turn begins.
+    /// When the processing unit of a queue looks at a message that is there at `now`.
     #[inline]
-    pub(crate) fn bucket(&mut self, profile: &Profile, at: u64, now: u64, hold: u64) -> u64 {
+    pub(crate) fn looks_at(&self, queue: u32, now: u64) -> u64 {
+        now.max(self.units[queue as usize % self.units.len()])
+    }
+
+    /// An atomic waits for the bucket of its address, and occupies that and the processing unit of its queue;
+    /// returns when its turn begins. All units together make up the rate of `message`.
+    #[inline]
+    pub(crate) fn take_turn(
+        &mut self,
+        profile: &Profile,
+        queue: u32,
+        at: u64,
+        now: u64,
+        message: u64,
+    ) -> u64 {
         if self.buckets.is_empty() {
             self.buckets = vec![0; 1 << profile.atomic_bucket_bits];
         }
-        let free = &mut self.buckets[(at & ((1 << profile.atomic_bucket_bits) - 1)) as usize];
-        let begin = now.max(*free);
-        *free = begin + hold;
-        begin
+        let bucket = &mut self.buckets[(at & ((1 << profile.atomic_bucket_bits) - 1)) as usize];
+        let turn = now.max(*bucket);
+        let end = turn + message * profile.units;
+        *bucket = end;
+        let units = self.units.len();
+        self.units[queue as usize % units] = end;
+        turn
     }
 }

@@ -1,8 +1,8 @@
 //! Hardware profiles: one table, one source per number.
 //!
 //! Sources are raw micro-figures of the papers (by claim id), or derived from them as said. Nothing
-//! here is fitted to a figure about transactions or indexes. Two values for atomics on contended words
-//! were chosen with a figure about locks in sight: `docs/simulator.md` tells which, and how.
+//! here is fitted to a figure about transactions or indexes. One value, the number of processing units, was
+//! chosen with a figure about locks in sight: `docs/simulator.md` tells how, and what depends on it.
 
 use farside_fabric::Persistence;
 
@@ -26,7 +26,7 @@ pub struct Profile {
     pub serve_call: u64,
     pub pcie_read: u64,
     pub pcie_write: u64,
-    pub on_chip_conflict: u64,
+    pub units: u64,
     pub atomic_bucket_bits: u32,
     pub on_chip_bytes: u64,
     pub cached_queues: usize,
@@ -101,8 +101,11 @@ const CONNECTX_4: Profile = Profile {
     // after runs of sherman Fig. 16.)
     pcie_read: 250 * NS,
     pcie_write: 250 * NS,
-    // No on-chip memory is offered.
-    on_chip_conflict: 0,
+    // An atomic occupies one of so many processing units, and its bucket, for as long as that many together
+    // take at the raw rate; whatever else comes to that unit waits (`sherman` §3.2.2 and §5.7). The papers
+    // do not say how many there are: the one value of this table that was chosen in sight of a figure about
+    // locks (`docs/simulator.md`).
+    units: 8,
     // 12 low bits choose the bucket (sherman-setup-atomic-bucket-bits).
     atomic_bucket_bits: 12,
     on_chip_bytes: 0,
@@ -147,10 +150,6 @@ const CONNECTX_5: Profile = Profile {
     serve_call: per_million(110.0 * 76.0 / 130.0),
     // 256 KB open to applications (sherman-setup-onchip-memory).
     on_chip_bytes: 256 << 10,
-    // Atomics on one word use one processing unit at a time, of eight that make up the rate
-    // (an assumption: the papers do not say how many there are; 16 was the first one, and 8 was taken
-    // after runs of sherman Fig. 16).
-    on_chip_conflict: per_million(110.0 / 8.0),
     cached_queues: 1024,
     ..CONNECTX_4
 };

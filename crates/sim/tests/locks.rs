@@ -1,5 +1,6 @@
-//! Locks under skew (`sherman` Figs. 2 and 16), programmed as the paper describes them (§3.2.2, §4.3). Not
-//! a clean prediction: parameters were chosen after looking at Fig. 16 (`docs/simulator.md`).
+//! Locks under skew (`sherman` Figs. 2 and 16), programmed as the paper and its published benchmark have them
+//! (§3.2.2, §4.3). Not a clean prediction: the number of processing units was chosen after looking at Fig. 16
+//! (`docs/simulator.md`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -12,6 +13,8 @@ use farside_fabric::{Queue, Worker};
 use farside_sim::{Faults, Profile, Sim};
 
 const LOCKS: u64 = 10_240;
+/// The published benchmark draws keys, and hashes them to locks.
+const KEYS: u64 = 64 << 20;
 const SEEDS: u64 = 4;
 /// A cache line that moves from one core to another: what local locks cost. Added after a first run
 /// without it.
@@ -26,6 +29,15 @@ struct Experiment {
     skew: f64,
     on_chip: bool,
     local: Local,
+    release: Release,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Release {
+    /// An FAA that is waited for, as in Fig. 2.
+    Faa,
+    /// A WRITE that is posted and not waited for, as HOCL has it.
+    Write,
 }
 
 /// The lock tables of a compute server.
@@ -47,31 +59,38 @@ struct Measured {
     p99: f64,
 }
 
-/// Zipf by inversion: the rank of a random number.
-fn zipf(skew: f64) -> Rc<Vec<f64>> {
-    let weights = (1..=LOCKS).map(|rank| (rank as f64).powf(-skew));
-    let mut sum = 0.0;
-    let cumulated: Vec<f64> = weights
-        .map(|weight| {
-            sum += weight;
-            sum
-        })
-        .collect();
-    Rc::new(cumulated.into_iter().map(|share| share / sum).collect())
+/// How likely each lock is, cumulated: keys by Zipf, hashed to locks.
+fn shares(skew: f64) -> Rc<Vec<f64>> {
+    const EXACT: u64 = 1 << 20;
+    // Rare keys are so many that each lock has the same share of them.
+    let area = |rank: f64| rank.powf(1.0 - skew) / (1.0 - skew);
+    let rare = area(KEYS as f64 + 0.5) - area(EXACT as f64 + 0.5);
+    let mut locks = vec![rare / LOCKS as f64; LOCKS as usize];
+    for rank in 1..=EXACT {
+        let hash = (rank ^ (rank << 21)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        locks[((hash ^ (hash >> 32)) % LOCKS) as usize] += (rank as f64).powf(-skew);
+    }
+    let sum: f64 = locks.iter().sum();
+    let mut cumulated = 0.0;
+    locks.iter_mut().for_each(|share| {
+        cumulated += *share / sum;
+        *share = cumulated;
+    });
+    Rc::new(locks)
 }
 
 fn draw(worker: &Worker, shares: &[f64]) -> u64 {
     let random = worker.random() as f64 / u64::MAX as f64;
-    let rank = shares.partition_point(|share| *share < random) as u64;
-    // Hot locks lie anywhere.
-    rank.min(LOCKS - 1) * 7919 % LOCKS
+    (shares.partition_point(|share| *share < random) as u64).min(LOCKS - 1)
 }
 
 impl Experiment {
     /// Several worlds together: tails of one are a matter of luck.
     fn run(self) -> Measured {
         let span = Duration::from_millis(25);
-        let mut latencies: Vec<_> = (1..=SEEDS).flat_map(|seed| self.run_one(seed, span)).collect();
+        let shares = shares(self.skew);
+        let run = |seed| self.run_one(seed, span, &shares);
+        let mut latencies: Vec<_> = (1..=SEEDS).flat_map(run).collect();
         latencies.sort();
         let at = |share: f64| {
             latencies[(latencies.len() as f64 * share) as usize].as_nanos() as f64 / 1e3
@@ -80,10 +99,9 @@ impl Experiment {
         Measured { mops, p50: at(0.5), p99: at(0.99) }
     }
 
-    fn run_one(self, seed: u64, span: Duration) -> Vec<Duration> {
+    fn run_one(self, seed: u64, span: Duration, shares: &Rc<Vec<f64>>) -> Vec<Duration> {
         let sim = Sim::new(Profile::named("connectx-5").unwrap(), seed, Faults::none());
         let node = sim.add_node(1 << 20);
-        let shares = zipf(self.skew);
         let base = if self.on_chip { 1 << 20 } else { 0 };
         let measuring = Rc::new(Cell::new(false));
         let latencies = Rc::new(RefCell::new(Vec::new()));
@@ -99,7 +117,7 @@ impl Experiment {
                     queue,
                     id: machine as u64 + 1,
                     table: Rc::clone(&table),
-                    shares: Rc::clone(&shares),
+                    shares: Rc::clone(shares),
                     base,
                 };
                 let (measuring, latencies) = (Rc::clone(&measuring), Rc::clone(&latencies));
@@ -144,7 +162,7 @@ impl Client {
         if experiment.local == Local::Handover && self.table.hand_over(lock) {
             return;
         }
-        self.unlock_remotely(lock).await;
+        self.unlock_remotely(lock, experiment.release).await;
         self.table.leave(lock, experiment.local);
     }
 
@@ -158,10 +176,19 @@ impl Client {
         }
     }
 
-    async fn unlock_remotely(&self, lock: u64) {
+    async fn unlock_remotely(&self, lock: u64, release: Release) {
         let mut round = self.worker.round();
-        round.to(&self.queue).faa(self.base + lock * 8, self.id.wrapping_neg());
-        round.ring().await.unwrap();
+        let mut bell = round.to(&self.queue);
+        match release {
+            Release::Faa => {
+                bell.faa(self.base + lock * 8, self.id.wrapping_neg());
+                round.ring().await.unwrap();
+            }
+            Release::Write => {
+                bell.write(self.base + lock * 8, &[0]);
+                drop(round.post());
+            }
+        }
     }
 }
 
@@ -203,7 +230,10 @@ impl Table {
             Local::Queue | Local::Handover => {
                 worker.sleep(LINE).await;
                 let handed = self.stand_in_line(lock).await;
-                worker.sleep(LINE).await;
+                // All who wait look at the head of the line, and fetch its cache line one after the other.
+                let waiting = self.entry(lock).waiting.len() as u64;
+                let before = worker.random() % (waiting + 1);
+                worker.sleep(LINE * (1 + before as u32)).await;
                 handed
             }
         }
@@ -284,23 +314,26 @@ fn agrees(what: &str, measured: f64, expected: f64) {
     assert!(off <= 0.30, "{what}: {measured:.2} simulated, {expected:.2} in the paper");
 }
 
-/// Something that goes in the paper's direction, but too far: `docs/simulator.md` says by how much
-/// and what may be missing in the model.
+/// In the paper's direction, but more than 30 % off: `docs/simulator.md` says by how much, and what may be
+/// missing in the model.
 #[track_caller]
-fn overrates(what: &str, measured: f64, expected: f64) {
-    println!("{what}: {measured:.2} simulated, {expected:.2} in the paper (overrated)");
-    assert!(measured > expected * 1.3, "{what}: {measured:.2} agrees now, say so");
-    assert!(
-        measured < expected * 2.5,
-        "{what}: {measured:.2} simulated, {expected:.2} in the paper"
-    );
+fn differs(what: &str, measured: f64, expected: f64) {
+    println!("{what}: {measured:.2} simulated, {expected:.2} in the paper (differs)");
+    assert!((measured / expected - 1.0).abs() > 0.30, "{what}: {measured:.2} agrees now, say so");
+    assert!(measured > 1.2 && measured < expected * 2.5, "{what}: {measured:.2} simulated");
 }
 
 /// Fig. 16: what each technique brings, with 176 threads and Zipf 0.99.
 #[test]
 fn hierarchical_locks_bring_what_the_paper_measured() {
-    let plain =
-        Experiment { machines: 8, threads: 22, skew: 0.99, on_chip: false, local: Local::None };
+    let plain = Experiment {
+        machines: 8,
+        threads: 22,
+        skew: 0.99,
+        on_chip: false,
+        local: Local::None,
+        release: Release::Write,
+    };
     let host = plain.run();
     let on_chip = Experiment { on_chip: true, ..plain };
     let chip = on_chip.run();
@@ -319,18 +352,21 @@ fn hierarchical_locks_bring_what_the_paper_measured() {
     agrees("on-chip, throughput", chip.mops / host.mops, 2.89);
     agrees("on-chip, p50", host.p50 / chip.p50, 3.01);
     agrees("on-chip, p99", host.p99 / chip.p99, 2.88);
-    overrates("local tables, throughput", table.mops / chip.mops, 3.85);
+    differs("local tables, throughput", table.mops / chip.mops, 3.85);
     agrees("local tables, p50", chip.p50 / table.p50, 5.39);
-    agrees("local tables, p99", chip.p99 / table.p99, 3.65);
-    overrates("handover, throughput", handover.mops / queue.mops, 2.34);
-    overrates("handover, p99", queue.p99 / handover.p99, 3.19);
+    differs("local tables, p99", chip.p99 / table.p99, 3.65);
+    agrees("before wait queues, p99 in µs", table.p99, 414.0);
+    agrees("with wait queues, p99 in µs", queue.p99, 372.0);
+    agrees("handover, throughput", handover.mops / queue.mops, 2.34);
+    differs("handover, p99", queue.p99 / handover.p99, 3.19);
 }
 
 /// Fig. 2: throughput collapses and latency grows with the skew.
 #[test]
 fn locks_collapse_under_skew() {
     let at = |skew| {
-        Experiment { machines: 7, threads: 22, skew, on_chip: false, local: Local::None }.run()
+        let (on_chip, local, release) = (false, Local::None, Release::Faa);
+        Experiment { machines: 7, threads: 22, skew, on_chip, local, release }.run()
     };
     let (uniform, skewed) = (at(0.0), at(0.99));
     println!(
