@@ -84,8 +84,8 @@ impl ValueEnum for ProtocolArg {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TechniqueArg(pub(crate) Technique);
 
-const TECHNIQUES: [TechniqueArg; 10] = {
-    let mut all = [TechniqueArg(Technique::Opacity); 10];
+const TECHNIQUES: [TechniqueArg; Technique::ALL.len()] = {
+    let mut all = [TechniqueArg(Technique::Opacity); Technique::ALL.len()];
     let mut at = 0;
     while at < all.len() {
         all[at] = TechniqueArg(Technique::ALL[at]);
@@ -124,6 +124,9 @@ impl ValueEnum for TechniqueArg {
             }
             Technique::Opacity => {
                 "Read from one moment, also in transactions that are aborted later; without: what is newest"
+            }
+            Technique::EarlySnapshots => {
+                "Read from a moment that is past for sure, if that is late enough; without: wait until now is"
             }
         };
         Some(PossibleValue::new(self.0.name()).help(about))

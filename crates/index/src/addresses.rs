@@ -22,7 +22,7 @@ const FORGOTTEN: u64 = 2;
 ///
 /// A table with open addressing: a hint is among a few places from where it should be.
 #[derive(Clone, Debug)]
-pub struct Addresses {
+pub(crate) struct Addresses {
     hints: Vec<Hint>,
     /// Places that were ever used.
     used: usize,

@@ -19,6 +19,13 @@ pub struct Client {
     pub(crate) directory: RefCell<Directory>,
 }
 
+/// What a thread remembers of tables: hints, which may be stale.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    addresses: Addresses,
+    directory: Directory,
+}
+
 impl Client {
     /// For a thread that belongs to a session.
     pub fn new(agent: Rc<Agent>) -> Rc<Self> {
@@ -27,13 +34,15 @@ impl Client {
     }
 
     /// What this thread remembers, for another one.
-    pub fn addresses(&self) -> Addresses {
-        self.addresses.borrow().clone()
+    pub fn memory(&self) -> Memory {
+        let addresses = self.addresses.borrow().clone();
+        Memory { addresses, directory: self.directory.borrow().clone() }
     }
 
     /// Remembers what another thread does, and nothing else.
-    pub fn remember(&self, addresses: Addresses) {
-        *self.addresses.borrow_mut() = addresses;
+    pub fn remember(&self, memory: Memory) {
+        *self.addresses.borrow_mut() = memory.addresses;
+        *self.directory.borrow_mut() = memory.directory;
     }
 
     /// The thread's part in the session.

@@ -9,7 +9,7 @@ use crate::node::{Child, Node};
 use crate::table::Table;
 
 /// Nodes as they were when they were last seen.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Directory {
     nodes: HashMap<(u16, Addr), Node>,
     /// All of it was learned since.

@@ -38,9 +38,8 @@ mod table;
 mod tag;
 mod tx;
 
-pub use addresses::Addresses;
 pub use catalog::TableOptions;
-pub use client::Client;
+pub use client::{Client, Memory};
 pub use error::Error;
 pub use table::Table;
 pub use tag::{MAX_KEY_BYTES, MAX_VALUE_BYTES};

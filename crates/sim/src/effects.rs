@@ -60,7 +60,7 @@ impl State {
                 if on_chip {
                     return (done, late);
                 }
-                node.note_read();
+                node.note_read(&profile, verb.at, bytes);
                 done + profile.pcie_read + profile.memory_read
             }
             Op::Write => {

@@ -42,8 +42,8 @@ pub(crate) struct Node {
     pub(crate) absorbing: Meter,
     /// Grains that its buffer holds, where it is persistent.
     merging: Vec<u64>,
-    /// Recent share of reads among memory accesses, in 1/65536.
-    reads: u64,
+    /// How long reads since the last write keep writes waiting, where it is persistent.
+    reading: u64,
     pub(crate) cpu_free: u64,
 }
 
@@ -78,7 +78,7 @@ impl Node {
             written_at: 0,
             absorbing: Meter::default(),
             merging: vec![u64::MAX; MERGED_GRAINS],
-            reads: 0,
+            reading: 0,
             cpu_free: 0,
         }
     }
@@ -186,21 +186,21 @@ impl Node {
         digest.mix(self.memory[word]);
     }
 
-    /// The memory takes a write of so many bytes; returns when it is absorbed. Reads in between slow
-    /// it down, to an eighth and no further (ford-fig3-write-throughput-drop).
+    /// The memory takes a write of so many bytes; returns when it is absorbed. Reads in between hold it up, to an
+    /// eighth of its rate and no further (ford-fig3-write-throughput-drop).
     pub(crate) fn absorb(&mut self, profile: &Profile, now: u64, at: u64, bytes: u64) -> u64 {
-        self.reads -= self.reads / 64;
         let grains = at / profile.memory_grain..=(at + bytes - 1) / profile.memory_grain;
-        let (written, slower) = match self.persistent.is_empty() {
-            true => (grains.count() as u64 * profile.memory_grain, 1.0),
-            false => (
-                grains.map(|grain| self.write_grain(profile, grain)).sum(),
-                (1.0 + 16.0 * self.reads as f64 / 65536.0).min(8.0),
-            ),
+        let written: u64 = match self.persistent.is_empty() {
+            true => grains.count() as u64 * profile.memory_grain,
+            false => grains.map(|grain| self.write_grain(profile, grain)).sum(),
         };
-        let work = written as f64 / profile.memory_write_bandwidth * 1000.0 * slower;
-        self.absorbing.add(work as u64);
-        self.written_at = self.written_at.max(now) + work as u64;
+        let alone = (written as f64 / profile.memory_write_bandwidth * 1000.0) as u64;
+        // What was read while nothing was to be written is no matter.
+        let reading = self.reading.saturating_sub(now.saturating_sub(self.written_at));
+        self.reading = 0;
+        let work = alone + reading.min(7 * alone);
+        self.absorbing.add(work);
+        self.written_at = self.written_at.max(now) + work;
         self.written_at
     }
 
@@ -214,8 +214,11 @@ impl Node {
         }
     }
 
-    /// The memory serves a read.
-    pub(crate) fn note_read(&mut self) {
-        self.reads += (65536 - self.reads) / 64;
+    /// The memory serves a read of so many bytes.
+    pub(crate) fn note_read(&mut self, profile: &Profile, at: u64, bytes: u64) {
+        if !self.persistent.is_empty() {
+            let grains = (at + bytes - 1) / profile.memory_grain - at / profile.memory_grain + 1;
+            self.reading += grains * profile.memory_read_hold;
+        }
     }
 }

@@ -34,6 +34,7 @@ pub struct Profile {
     pub memory_read: u64,
     pub memory_write_bandwidth: f64,
     pub memory_grain: u64,
+    pub memory_read_hold: u64,
     pub line_atomic: bool,
     pub persistence: Persistence,
     pub cpu: Cpu,
@@ -119,6 +120,7 @@ const CONNECTX_4: Profile = Profile {
     memory_read: 82 * NS,
     memory_write_bandwidth: 60.0,
     memory_grain: 64,
+    memory_read_hold: 0,
     // As FaRM assumes of RDMA on coherent x86 (rtx-setup-atomic-read-bytes).
     line_atomic: true,
     persistence: Persistence::Volatile,
@@ -262,6 +264,9 @@ impl Profile {
             memory_read: 271 * NS,
             memory_write_bandwidth: 12.9,
             memory_grain: 256,
+            // For how long reading a grain keeps writes waiting, so that 32 threads that read beside writers cost
+            // these 87.5 % of their rate (ford-fig3-write-throughput-drop).
+            memory_read_hold: 50 * NS,
             persistence: if ordered { Persistence::Ordered } else { Persistence::Unordered },
             ..self
         }

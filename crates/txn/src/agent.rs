@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use farside_fabric::{ClientId, FabricError, Tally, Worker, probe};
+use farside_fabric::{ClientId, FabricError, Queue, Tally, Worker, probe};
 use farside_pool::alloc::Heap;
 use farside_pool::{Config, Links, Permit, RegionId, Seat};
 
 use crate::clock::Clock;
 use crate::holding::Holding;
 use crate::noted::InUse;
+use crate::object::head_is_in_a_line;
 use crate::protocol::Protocol;
 use crate::queues::Queues;
 use crate::ring::Ring;
@@ -51,6 +52,8 @@ pub struct Agent {
     snapshots: RefCell<InUse>,
     /// Those among them that are of the past: asked for by their time, or where that is good enough; and how often.
     pasts: RefCell<BTreeMap<u64, usize>>,
+    /// Snapshots of moments that were past for sure when they began.
+    early: RefCell<InUse>,
     /// Since when the addresses are that transactions use.
     floors: RefCell<InUse>,
     noted: Arc<Noted>,
@@ -123,6 +126,7 @@ impl Agent {
             space: Space::new(Heap::new(worker, slab_owner, places), queues),
             snapshots: RefCell::default(),
             pasts: RefCell::default(),
+            early: RefCell::default(),
             floors: RefCell::default(),
             noted,
             releasing: Cell::new(0),
@@ -283,6 +287,13 @@ impl Agent {
         cfg!(feature = "traps") && self.trap.get() == Some(trap)
     }
 
+    /// Whether one READ of an object there is as good as one of its lock before one of the rest.
+    #[inline]
+    pub(crate) fn sees_whole_heads(&self, queue: &Queue, at: u64) -> bool {
+        let whole = queue.capabilities().line_atomic && head_is_in_a_line(at);
+        whole || self.has(Trap::LinesAreWhole)
+    }
+
     /// The earliest and the latest that it may be now, in nanoseconds; `None` while nobody may know that.
     pub fn bounds(&self) -> Option<(u64, u64)> {
         let bounds = self.clock.bounds();
@@ -369,38 +380,48 @@ impl Agent {
     /// `strict`: of now, and otherwise of a moment that is past for sure.
     pub(crate) async fn enter(&self, strict: bool) -> Result<u64, TxnError> {
         loop {
-            if let Some(snapshot) = self.try_enter(strict) {
-                return Ok(snapshot);
+            match self.try_enter(strict) {
+                Some((_, late)) if strict => return Ok(late),
+                Some((early, _)) => return Ok(early),
+                None => _ = self.upper().await?,
+            }
+        }
+    }
+
+    /// An early snapshot: of a moment that is past for sure; and a time that may not be past, and that nothing has which was
+    /// committed before now.
+    pub(crate) async fn enter_early(&self) -> Result<(u64, u64), TxnError> {
+        loop {
+            if let Some(both) = self.try_enter(false) {
+                return Ok(both);
             }
             self.upper().await?;
         }
     }
 
-    fn try_enter(&self, strict: bool) -> Option<u64> {
-        let mut snapshots = self.snapshots.borrow_mut();
-        let first = snapshots.oldest().is_none() && self.pasts.borrow().is_empty();
+    /// A moment that is past for sure, and one that may not be: the first one is entered, or with `strict` the second.
+    fn try_enter(&self, strict: bool) -> Option<(u64, u64)> {
+        let (mut snapshots, mut early) = (self.snapshots.borrow_mut(), self.early.borrow_mut());
+        let oldest = snapshots.oldest().or(early.oldest());
+        let first = oldest.is_none() && self.pasts.borrow().is_empty();
         if first {
             // A bound first, and the snapshot when that is to be seen.
-            self.noted.oldest.store(self.lower(), Ordering::SeqCst);
+            self.noted.oldest.store(self.lower().saturating_sub(1), Ordering::SeqCst);
         }
-        match self.bounds() {
-            Some((_, upper)) if strict => {
-                // An upper bound may go back when more is known; a later one is as good.
-                let snapshot = upper.max(snapshots.newest().unwrap_or(0));
-                snapshots.enter(snapshot);
-                Some(snapshot)
+        let Some((_, upper)) = self.bounds() else {
+            if first {
+                self.noted.oldest.store(IDLE, Ordering::SeqCst);
             }
-            Some((lower, _)) => {
-                *self.pasts.borrow_mut().entry(lower).or_insert(0) += 1;
-                Some(lower)
-            }
-            None => {
-                if first {
-                    self.noted.oldest.store(IDLE, Ordering::SeqCst);
-                }
-                None
-            }
+            return None;
+        };
+        // An upper bound may go back when more is known; a later one is as good.
+        let late = upper.max(snapshots.newest().unwrap_or(0));
+        let past = self.past.get().saturating_sub(1);
+        match strict {
+            true => snapshots.enter(late),
+            false => early.enter(past),
         }
+        Some((past, late))
     }
 
     /// A snapshot of a moment that may be long past is to be read from now on. Nobody keeps old versions of before what this
@@ -425,7 +446,11 @@ impl Agent {
         match pasts.get_mut(&snapshot) {
             Some(1) => _ = pasts.remove(&snapshot),
             Some(times) => *times -= 1,
-            None => self.snapshots.borrow_mut().leave(snapshot),
+            // Who of them had it makes no difference.
+            None => {
+                let _ = self.early.borrow_mut().leave(snapshot)
+                    || self.snapshots.borrow_mut().leave(snapshot);
+            }
         }
         drop(pasts);
         self.note_oldest();
@@ -434,7 +459,8 @@ impl Agent {
     fn note_oldest(&self) {
         let past = self.pasts.borrow().first_key_value().map(|(time, _)| *time);
         let oldest = self.snapshots.borrow().oldest();
-        let oldest = oldest.unwrap_or(IDLE).min(past.unwrap_or(IDLE));
+        let early = self.early.borrow().oldest();
+        let oldest = [oldest, early, past].into_iter().flatten().min().unwrap_or(IDLE);
         self.noted.oldest.store(oldest, Ordering::SeqCst);
     }
 
@@ -456,7 +482,7 @@ impl Agent {
 
     pub(crate) fn leave_floor(&self, floor: u64) {
         let mut floors = self.floors.borrow_mut();
-        floors.leave(floor);
+        let _ = floors.leave(floor);
         self.noted.floor.store(floors.oldest().unwrap_or(IDLE), Ordering::SeqCst);
     }
 

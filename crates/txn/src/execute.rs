@@ -192,6 +192,7 @@ impl Txn {
             self.entries[*at].unproved = false;
             self.entries[*at].forget();
         }
+        (self.late, self.doubtful) = (None, false);
         self.lock = None;
         self.held.set(None);
         if let Some(snapshot) = self.snapshot.take() {
@@ -203,7 +204,7 @@ impl Txn {
     async fn try_step(&mut self, step: &Step) -> Result<(), TxnError> {
         self.take_turns(&step.locks).await?;
         if !step.reads.is_empty() {
-            self.take_snapshot().await?;
+            self.begin_reading(step).await?;
         }
         if !step.locks.is_empty() && self.lock.is_none() {
             self.agent.wait_for_room().await?;
@@ -213,10 +214,7 @@ impl Txn {
             }
             self.lock = Some(self.agent.next_lock());
         }
-        let random = self.agent.worker.random() as usize;
-        let from = |entry: usize| self.read_from(random.wrapping_add(entry));
-        let reading = |entry: &usize| Reading::new(*entry, from(*entry));
-        let mut readings: Few<Reading> = step.reads.iter().map(reading).collect();
+        let mut readings = self.readings_of(&step.reads);
         let mut left = self.lock_and_read(step, &mut readings).await?;
         if !left.lost.is_empty() && step.is_first {
             let (entry, word) = left.lost[0];
@@ -231,6 +229,9 @@ impl Txn {
         }
         if !readings.is_empty() {
             Box::pin(self.finish_reads(readings.into_vec())).await?;
+        }
+        if self.doubtful {
+            Box::pin(self.read_later(&step.reads)).await?;
         }
         if !left.torn.is_empty() {
             Box::pin(self.finish_peeks(left.torn)).await?;
@@ -250,6 +251,7 @@ impl Txn {
             entry.forget();
             entry.counts = true;
         }
+        self.late = None;
         self.agent.wait_past(self.newest_locked()).await?;
         if self.has_read_only() {
             let snapshot = self.agent.enter(true).await?;

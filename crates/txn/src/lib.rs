@@ -16,6 +16,7 @@
 //! | `turns` | who within a process may ask for a lock next |
 //! | `horizon` | which snapshots are still read, and which addresses are still used |
 //! | [`Level`] | what a transaction is promised |
+//! | `early` | snapshots that need not be waited for |
 //! | `watch`, `repair` | who lives, and what the dead leave behind |
 //! | `copy` | copies of regions, made while transactions go on |
 //! | [`Scrub`] | flaws of objects, found before anybody needs them |
@@ -37,6 +38,7 @@ mod blob;
 pub mod clock;
 mod commit;
 mod copy;
+mod early;
 mod entry;
 mod error;
 mod execute;

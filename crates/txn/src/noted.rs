@@ -28,15 +28,18 @@ impl InUse {
         }
     }
 
-    /// A value is used once less.
+    /// A value is used once less; `false` if nobody used it.
     #[inline]
-    pub(crate) fn leave(&mut self, value: u64) {
-        if let Ok(at) = self.0.binary_search_by_key(&value, |(value, _)| *value) {
+    pub(crate) fn leave(&mut self, value: u64) -> bool {
+        let at = self.0.binary_search_by_key(&value, |(value, _)| *value).ok();
+        let used = at.is_some_and(|at| self.0[at].1 > 0);
+        if let Some(at) = at.filter(|_| used) {
             self.0[at].1 -= 1;
         }
         while self.0.front().is_some_and(|(_, count)| *count == 0) {
             self.0.pop_front();
         }
+        used
     }
 }
 
@@ -51,7 +54,7 @@ mod tests {
         for value in [3, 3, 5, 8] {
             used.enter(value);
         }
-        used.leave(5);
+        assert!(used.leave(5) && !used.leave(5) && !used.leave(4));
         used.leave(3);
         assert_eq!(used.oldest(), Some(3));
         used.leave(3);

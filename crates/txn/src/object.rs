@@ -23,13 +23,22 @@ use crate::words::checksum;
 pub(crate) const HEADER: u64 = 0;
 pub(crate) const LOCK: u64 = 8;
 pub(crate) const TS: u64 = 16;
+const META: u64 = 32;
 const BODY: u64 = 48;
+const LINE: u64 = 64;
 
 /// Words before the body, from `ts` on.
 const HEAD_WORDS: usize = 4;
 
 const _: () = assert!(TS as usize + HEAD_WORDS * 8 == BODY as usize && LOCK == HEADER + 8);
 const _: () = assert!(cfg!(target_endian = "little"), "bodies are bytes in the order of the host");
+
+/// Whether lock, time and previous version of an object at this address of a node are in one line: the checksum tells
+/// whether the rest belongs to them.
+#[inline]
+pub(crate) fn head_is_in_a_line(at: u64) -> bool {
+    (at + LOCK) / LINE == (at + META - 1) / LINE
+}
 
 /// The heap's word of an object that is in use.
 pub(crate) const IN_USE: u64 = 0xfa51_de0b_1ec7_0002;
@@ -98,6 +107,11 @@ impl Target {
     /// An object of a class of the heap.
     pub fn of_class(addr: Addr, class: SizeClass) -> Self {
         Target { addr, room: (class.bytes().saturating_sub(BODY) / 8) as u32 }
+    }
+
+    /// Bytes from the lock on.
+    pub(crate) fn bytes_from_lock(self) -> usize {
+        (TS - LOCK) as usize + self.bytes_from_ts()
     }
 
     /// Bytes from `ts` on.

@@ -51,6 +51,8 @@ pub(crate) enum Look {
         offset: u64,
         left: u64,
     },
+    /// It may have been committed before this began, and after its early snapshot.
+    Doubtful,
     /// The record is another one by now.
     Mismatch,
 }
@@ -93,30 +95,40 @@ impl Reading {
     ) -> Result<Asked, TxnError> {
         let replicas = replicas(config, target.addr)?;
         let replica = replicas[self.replica % replicas.len()];
-        let mut bell = round.to(queues.to(replica.node)?);
+        let queue = queues.to(replica.node)?;
+        let mut bell = round.to(queue);
         let at = replica.base + target.addr.offset();
         Ok(match self.stage {
             Stage::Head if agent.has(Trap::LockReadLast) => {
                 let object = bell.read(at + TS, target.bytes_from_ts());
-                Asked { lock: Some(bell.read(at + LOCK, 8)), object }
+                Asked::Apart { lock: bell.read(at + LOCK, 8), object }
+            }
+            Stage::Head if agent.sees_whole_heads(queue, at) => {
+                Asked::Whole(bell.read(at + LOCK, target.bytes_from_lock()))
             }
             Stage::Head => {
-                let lock = Some(bell.read(at + LOCK, 8));
-                Asked { lock, object: bell.read(at + TS, target.bytes_from_ts()) }
+                let lock = bell.read(at + LOCK, 8);
+                Asked::Apart { lock, object: bell.read(at + TS, target.bytes_from_ts()) }
             }
             Stage::Old { offset, .. } => {
                 let bytes = record::bytes(target.room) as usize;
-                Asked { lock: None, object: bell.read(replica.base + offset, bytes) }
+                Asked::Record(bell.read(replica.base + offset, bytes))
             }
         })
     }
 }
 
-/// What was asked for: a lock and an object, or a record.
+/// What was asked for.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked {
-    lock: Option<Ticket<Words>>,
-    object: Ticket<Words>,
+pub(crate) enum Asked {
+    /// A lock, and behind it its object from `ts` on.
+    Apart {
+        lock: Ticket<Words>,
+        object: Ticket<Words>,
+    },
+    /// An object from its lock on: both are of one moment, where lines are.
+    Whole(Ticket<Words>),
+    Record(Ticket<Words>),
 }
 
 impl Txn {
@@ -159,7 +171,7 @@ impl Txn {
         mut readings: Vec<Reading>,
     ) -> Result<(), TxnError> {
         let start = self.agent.worker.now();
-        while !readings.is_empty() {
+        while !readings.is_empty() && !self.doubtful {
             let began = self.agent.worker.now();
             let waits = readings.iter().map(|reading| reading.waits).max().unwrap_or(0);
             if waits > 0 {
@@ -225,12 +237,10 @@ impl Txn {
 
     /// What a look that was asked for says.
     pub(crate) fn judge(&self, reading: &Reading, asked: Asked, done: &Done<'_>) -> Look {
-        match (reading.stage, asked.lock) {
-            (Stage::Old { left, .. }, _) => self.judge_record(reading, left, &done[asked.object]),
-            (Stage::Head, lock) => {
-                let lock = lock.map_or(0, |lock| done[lock][0]);
-                self.judge_head(lock, &done[asked.object])
-            }
+        match asked {
+            Asked::Record(record) => self.judge_record(reading, &done[record]),
+            Asked::Apart { lock, object } => self.judge_head(done[lock][0], &done[object]),
+            Asked::Whole(object) => self.judge_head(done[object][0], &done[object][1..]),
         }
     }
 
@@ -244,6 +254,9 @@ impl Txn {
                 return Look::Again(lock);
             }
         };
+        if self.is_doubtful(&version, lock) {
+            return Look::Doubtful;
+        }
         let may_commit_before = lock != 0 && Lock::time_of(lock) < snapshot;
         if may_commit_before && version.ts <= snapshot && !self.agent.has(Trap::LockedIsReadable) {
             probe!("a reader waits for a lock that is older than its snapshot");
@@ -258,15 +271,16 @@ impl Txn {
         Look::Follow { offset: version.prev, left: version.ts }
     }
 
-    fn judge_record(&self, reading: &Reading, left: u64, words: &[u64]) -> Look {
+    fn judge_record(&self, reading: &Reading, words: &[u64]) -> Look {
         let snapshot = self.reads_until();
         let object = self.entries[reading.entry].target.addr;
-        let Stage::Old { offset, .. } = reading.stage else { return Look::Again(0) };
+        let Stage::Old { offset, left } = reading.stage else { return Look::Again(0) };
         let found = Record::from_words(offset, words);
         let trusting = self.agent.has(Trap::EarlyReuse);
         let named = |record: &Record| record.object == object && record.time == left || trusting;
         match found.filter(|(record, _)| named(record)) {
             None => Look::Mismatch,
+            Some((_, old)) if self.is_doubtful(&old, 0) => Look::Doubtful,
             Some((_, old)) if old.ts <= snapshot => Look::Found(old),
             Some((_, old)) if old.prev == 0 => Look::Mismatch,
             Some((_, old)) => Look::Follow { offset: old.prev, left: old.ts },
@@ -280,6 +294,7 @@ impl Txn {
                 self.entries[reading.entry].version = version;
                 return Ok(true);
             }
+            Look::Doubtful => self.doubtful = true,
             Look::Wait(lock) => {
                 self.count(|effort| effort.waits += 1);
                 reading.waits += 1;

@@ -22,6 +22,12 @@ pub enum Trap {
     EarlyRelease,
     /// A reader looks at the lock after the object.
     LockReadLast,
+    /// A lock and its object are read by one READ, also where a line is not of one moment.
+    LinesAreWhole,
+    /// A reader goes on with an early snapshot, whatever it finds that may be of before it began.
+    EarlyIsEnough,
+    /// A reader goes on with a later snapshot than the one it has begun with, whatever has changed between.
+    EarlyIsNotLookedAtAgain,
     /// A reader does not wait for a lock that is older than its snapshot.
     LockedIsReadable,
     /// Nobody waits until the commit time is past before it is reported.
@@ -68,12 +74,17 @@ impl Trap {
     /// Those of persistence that go wrong soon.
     pub const OF_PERSISTENCE: [Trap; 2] = [Trap::CommitWithoutFlush, Trap::BodyBeforeRecords];
 
-    /// Those of time: `farmv2.txt` §7.3 has the counterexamples.
-    pub const OF_TIME: [Trap; 3] =
-        [Trap::NoUncertaintyWait, Trap::TimeBeforeLocks, Trap::ValidationBeforeTheWait];
+    /// Those of time: `farmv2.txt` §7.3 has the counterexamples, and `time_model.rs` those of early snapshots.
+    pub const OF_TIME: [Trap; 5] = [
+        Trap::NoUncertaintyWait,
+        Trap::TimeBeforeLocks,
+        Trap::ValidationBeforeTheWait,
+        Trap::EarlyIsEnough,
+        Trap::EarlyIsNotLookedAtAgain,
+    ];
 
     /// Those that go wrong while everybody lives.
-    pub const OF_THE_LIVING: [Trap; 15] = [
+    pub const OF_THE_LIVING: [Trap; 16] = [
         Trap::ValidationIgnoresLocks,
         Trap::TimeBeforeAllBits,
         Trap::TimeOfTheLock,
@@ -83,6 +94,7 @@ impl Trap {
         Trap::StolenBit,
         Trap::EarlyRelease,
         Trap::LockReadLast,
+        Trap::LinesAreWhole,
         Trap::LockedIsReadable,
         Trap::NoUncertaintyWait,
         Trap::EarlyReuse,

@@ -72,6 +72,10 @@ pub struct Txn {
     floor: u64,
     /// The snapshot that is read, once something is only read.
     pub(crate) snapshot: Option<u64>,
+    /// That is an early one: whatever is later than this was not committed before it began.
+    pub(crate) late: Option<u64>,
+    /// Something was found that may be of between.
+    pub(crate) doubtful: bool,
     /// When it had no locks yet, if that rule is left out.
     pub(crate) early: u64,
     /// Its name, once it has locked something.
@@ -126,6 +130,8 @@ impl Txn {
             will_write: false,
             floor,
             snapshot: None,
+            late: None,
+            doubtful: false,
             early: 0,
             lock: None,
             entries: Vec::with_capacity(4),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farside_fabric::probe;
+use farside_fabric::{Ticket, Words, probe};
 use farside_pool::Addr;
 use smallvec::SmallVec;
 
@@ -18,6 +18,14 @@ struct Doubt {
     entry: usize,
     /// What the version cache has to know, to take in what the copies say.
     marks: Option<u32>,
+}
+
+/// What was asked for: the time of what is locked by this transaction, or a lock and the time behind it.
+#[derive(Clone, Copy)]
+enum Look {
+    Time(Ticket<Words>),
+    Both(Ticket<Words>),
+    Apart(Ticket<Words>, Ticket<Words>),
 }
 
 impl Txn {
@@ -94,18 +102,29 @@ impl Txn {
             let replicas = replicas(self.leave.config(), addr)?;
             let any = if entry.locked { 0 } else { self.read_from(random.wrapping_add(*at)) };
             let replica = replicas[any % replicas.len()];
-            let mut bell = round.to(self.queues.to(replica.node)?);
+            let queue = self.queues.to(replica.node)?;
+            let mut bell = round.to(queue);
             let place = replica.base + addr.offset();
-            let lock = (!entry.locked).then(|| bell.read(place + LOCK, 8));
-            looks.push((lock, bell.read(place + TS, 8), entry.version.ts));
+            looks.push(match entry.locked {
+                true => Look::Time(bell.read(place + TS, 8)),
+                false if agent.sees_whole_heads(queue, place) => {
+                    Look::Both(bell.read(place + LOCK, 16))
+                }
+                false => Look::Apart(bell.read(place + LOCK, 8), bell.read(place + TS, 8)),
+            });
         }
         self.trip();
         let done = round.ring().await?;
         let mut locked = None;
-        for (doubt, (lock, ts, known)) in doubts.iter().zip(looks) {
-            let addr = self.entries[doubt.entry].target.addr;
-            let lock = lock.map_or(0, |lock| done[lock][0]);
-            if done[ts][0] != known {
+        for (doubt, look) in doubts.iter().zip(looks) {
+            let entry = &self.entries[doubt.entry];
+            let (addr, known) = (entry.target.addr, entry.version.ts);
+            let (lock, ts) = match look {
+                Look::Time(ts) => (0, done[ts][0]),
+                Look::Both(both) => (done[both][0], done[both][1]),
+                Look::Apart(lock, ts) => (done[lock][0], done[ts][0]),
+            };
+            if ts != known {
                 probe!("an object that was only read has changed");
                 return Err(TxnError::Conflict(Why::Changed));
             }

@@ -29,4 +29,5 @@ pub(super) const FARM: Protocol = Protocol {
     address_cache: true,
     old_versions: false,
     opacity: false,
+    early_snapshots: false,
 };

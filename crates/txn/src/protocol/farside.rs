@@ -24,4 +24,5 @@ pub(super) const FARSIDE: Protocol = Protocol {
     address_cache: true,
     old_versions: true,
     opacity: true,
+    early_snapshots: true,
 };

@@ -35,6 +35,7 @@ pub(super) const FORD: Protocol = Protocol {
     address_cache: true,
     old_versions: false,
     opacity: false,
+    early_snapshots: false,
 };
 
 pub(super) const FORD_LV: Protocol = Protocol { name: "ford-lv", version_cache: true, ..FORD };

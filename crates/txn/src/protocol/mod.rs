@@ -98,6 +98,8 @@ pub struct Protocol {
     /// Whether all that a transaction reads is of one moment, also if it is aborted later. Without, it reads what is newest, and
     /// looks again when it commits.
     pub opacity: bool,
+    /// Whether whoever only reads begins with a moment that is past, and looks whether that is late enough.
+    pub early_snapshots: bool,
 }
 
 impl Protocol {
@@ -144,8 +146,9 @@ impl Protocol {
             Technique::SelectiveFlush if self.flush == Flush::Backups => self.flush = Flush::Writes,
             Technique::VersionCache => self.version_cache = false,
             Technique::AddressCache => self.address_cache = false,
-            Technique::OldVersions => self.old_versions = false,
-            Technique::Opacity => self.opacity = false,
+            Technique::OldVersions => (self.old_versions, self.early_snapshots) = (false, false),
+            Technique::Opacity => (self.opacity, self.early_snapshots) = (false, false),
+            Technique::EarlySnapshots => self.early_snapshots = false,
             _ => {}
         }
         (self != before).then_some(self)
@@ -181,11 +184,13 @@ pub enum Technique {
     OldVersions,
     /// All that is read is of one moment, also in transactions that are aborted later.
     Opacity,
+    /// Whoever only reads begins with a moment that is past, and looks whether that is late enough.
+    EarlySnapshots,
 }
 
 impl Technique {
     /// All of them.
-    pub const ALL: [Technique; 10] = [
+    pub const ALL: [Technique; 11] = [
         Technique::HitchhikedLocking,
         Technique::CoalescentCommit,
         Technique::ParallelUndo,
@@ -196,6 +201,7 @@ impl Technique {
         Technique::AddressCache,
         Technique::OldVersions,
         Technique::Opacity,
+        Technique::EarlySnapshots,
     ];
 
     /// One by its name.
@@ -216,6 +222,7 @@ impl Technique {
             Technique::AddressCache => "address-cache",
             Technique::OldVersions => "old-versions",
             Technique::Opacity => "opacity",
+            Technique::EarlySnapshots => "early-snapshots",
         }
     }
 }

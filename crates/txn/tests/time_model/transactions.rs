@@ -31,10 +31,14 @@ pub(crate) enum Rule {
     OldVersions,
     /// What is locked and newer than the snapshot does not go with what was read.
     LockReadOfTheSnapshot,
+    /// What may have been committed before it began is seen by whoever begins with an early snapshot.
+    EarlyIsLate,
+    /// Whoever reads early, and goes on with a later snapshot, has seen what that shows, too.
+    EarlyIsLookedAtAgain,
 }
 
 impl Rule {
-    pub(crate) const ALL: [Rule; 9] = [
+    pub(crate) const ALL: [Rule; 11] = [
         Rule::SnapshotIsPast,
         Rule::TimeAfterLocks,
         Rule::ValidationAfterTheWait,
@@ -44,6 +48,8 @@ impl Rule {
         Rule::ReaderSeesLocks,
         Rule::OldVersions,
         Rule::LockReadOfTheSnapshot,
+        Rule::EarlyIsLate,
+        Rule::EarlyIsLookedAtAgain,
     ];
 }
 
@@ -89,6 +95,8 @@ enum At {
     /// Waits for its snapshot.
     Snapshot,
     Read(u8),
+    /// Looks again at what it has read of an early snapshot.
+    LookAgain(u8),
     Lock(u8),
     /// Has all locks.
     Time,
@@ -107,6 +115,8 @@ struct Txn {
     plan: Plan,
     at: At,
     snapshot: u8,
+    /// It may be of before others have committed; this is not. 0: it is not early.
+    late: u8,
     /// When it began to lock.
     since: u8,
     time: u8,
@@ -136,6 +146,7 @@ impl World {
             plan: *plan,
             at: At::Idle,
             snapshot: 0,
+            late: 0,
             since: 0,
             time: 0,
             seen: [None; OBJECTS],
@@ -158,7 +169,8 @@ impl World {
         next.txns[who].at = at;
         if matches!(at, At::Committed | At::Aborted) {
             // All that matters of it from now on is what it has seen.
-            (next.txns[who].snapshot, next.txns[who].since, next.txns[who].time) = (0, 0, 0);
+            (next.txns[who].snapshot, next.txns[who].late) = (0, 0);
+            (next.txns[who].since, next.txns[who].time) = (0, 0);
         }
         if at == At::Aborted {
             let mine = |object: &&mut Object| object.lock.is_some_and(|lock| lock.0 == who as u8);
@@ -193,15 +205,29 @@ impl World {
                     next.txns[who].snapshot = upper;
                     next
                 };
-                uppers.map(take).into()
+                let mut all: Vec<World> = uppers.map(take).into();
+                // Of a moment that is past: it need not wait.
+                let early = |lower: u8, upper| {
+                    let first = Self::following(plan.reads, None, At::Read, At::Committed);
+                    let mut next = began.go(who, first);
+                    (next.txns[who].snapshot, next.txns[who].late) = (lower - 1, upper);
+                    next
+                };
+                let lowers = lowers.into_iter().filter(|lower| *lower > 0);
+                all.extend(lowers.flat_map(|lower| uppers.map(|upper| early(lower, upper))));
+                all
             }
             At::Idle => {
                 vec![self.begin(who).go(who, Self::next_lock(plan, OBJECTS as u8))]
             }
             At::Snapshot if past(snapshot) || !self.keeps(Rule::SnapshotIsPast) => {
-                vec![self.go(who, Self::following(plan.reads, None, At::Read, At::Committed))]
+                let seen = |object: &u8| self.txns[who].seen[usize::from(*object)].is_some();
+                let mut left =
+                    (0..OBJECTS as u8).filter(|object| has(plan.reads, *object) && !seen(object));
+                vec![self.go(who, left.next().map_or(At::Committed, At::Read))]
             }
             At::Read(object) => self.read(who, object).into_iter().collect(),
+            At::LookAgain(object) => self.look_again(who, object).into_iter().collect(),
             At::Lock(object) if since == 0 => lowers
                 .map(|lower| {
                     let mut next = *self;
@@ -270,8 +296,54 @@ impl World {
         next
     }
 
+    /// Whether something that an early reader has before it may have been committed before it began, and after its
+    /// snapshot.
+    fn is_doubtful(&self, who: usize, object: u8) -> bool {
+        let Txn { snapshot, late, .. } = self.txns[who];
+        let place = &self.objects[usize::from(object)];
+        let before = |version: &&Version| version.0 <= late;
+        let of_then = place.versions().iter().rev().find(before).is_some_and(|it| it.0 > snapshot);
+        let may_be = place.lock.is_some_and(|lock| lock.1 < late) && place.newest().0 <= late;
+        late != 0 && (of_then || may_be) && self.keeps(Rule::EarlyIsLate)
+    }
+
+    /// An early snapshot does not do: a later one, and what was read of the early one must be so there.
+    fn is_late(&self, who: usize) -> World {
+        let Txn { plan, late, seen, .. } = self.txns[who];
+        let mut read = (0..OBJECTS as u8)
+            .filter(|object| has(plan.reads, *object) && seen[usize::from(*object)].is_some());
+        let again = read.next().filter(|_| self.keeps(Rule::EarlyIsLookedAtAgain));
+        let mut next = self.go(who, again.map_or(At::Snapshot, At::LookAgain));
+        (next.txns[who].snapshot, next.txns[who].late) = (late, 0);
+        next
+    }
+
+    /// What it has read already (there are two at the most) as of the later snapshot; or else as of a moment before it was changed:
+    /// also that is after all that was committed when it began. `None`: it waits.
+    fn look_again(&self, who: usize, object: u8) -> Option<World> {
+        let Txn { plan, snapshot, seen, .. } = self.txns[who];
+        let place = &self.objects[usize::from(object)];
+        let older = place.lock.is_some_and(|(_, since)| since < snapshot);
+        if self.now <= snapshot || older && place.newest().0 <= snapshot {
+            return None;
+        }
+        let fits = place.versions().iter().rev().find(|version| version.0 <= snapshot);
+        if fits == seen[usize::from(object)].as_ref() {
+            return Some(self.go(who, At::Snapshot));
+        }
+        if plan.writes != 0 {
+            return Some(self.go(who, At::Aborted));
+        }
+        let mut next = *self;
+        next.txns[who].snapshot = fits.map_or(0, |version| version.0 - 1);
+        Some(next)
+    }
+
     /// `None`: it waits.
     fn read(&self, who: usize, object: u8) -> Option<World> {
+        if self.is_doubtful(who, object) {
+            return Some(self.is_late(who));
+        }
         let Txn { plan, snapshot, .. } = self.txns[who];
         let place = &self.objects[usize::from(object)];
         let newest = place.newest();

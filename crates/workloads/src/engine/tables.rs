@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use farside_fabric::{Counts, FabricError};
 use farside_index::{
-    Addresses, Client, Error, Table as IndexTable, TableOptions, Tx, Want as IndexWant,
+    Client, Error, Memory, Table as IndexTable, TableOptions, Tx, Want as IndexWant,
 };
 use farside_txn::{Effort, Level, TxnError};
 use smallvec::SmallVec;
@@ -26,8 +26,8 @@ struct Known {
     tables: BTreeMap<u16, IndexTable>,
     /// What was committed until then was loaded: it has no writer in a history.
     loaded_until: u64,
-    /// Where the rows are, as far as whoever loaded them knows.
-    addresses: Option<Addresses>,
+    /// Where rows and buckets are, as far as whoever loaded them knows.
+    memory: Option<Memory>,
 }
 
 /// Rows that are loaded in one transaction.
@@ -89,7 +89,7 @@ impl Tables {
                 }
             }
             if loading.is_empty() {
-                self.known().addresses = Some(client.addresses());
+                self.known().memory = Some(client.memory());
                 client.agent().quiesce().await;
                 return Ok(());
             }
@@ -104,8 +104,8 @@ impl Tables {
 
     /// A thread learns what whoever loaded the tables knows.
     pub fn warm(&self, client: &Rc<Client>) {
-        if let Some(addresses) = &self.known().addresses {
-            client.remember(addresses.clone());
+        if let Some(memory) = &self.known().memory {
+            client.remember(memory.clone());
         }
     }
 
@@ -113,7 +113,7 @@ impl Tables {
     pub fn session(&self, client: &Rc<Client>) -> TableSession {
         let known = self.known();
         let (tables, loaded_until) = (known.tables.clone(), known.loaded_until);
-        let known = Known { tables, loaded_until, addresses: None };
+        let known = Known { tables, loaded_until, memory: None };
         let effort = Rc::default();
         let level = Level::default();
         TableSession { client: Rc::clone(client), known, effort, age: Cell::new(None), level }

@@ -35,6 +35,7 @@ const LONGEST_CRASH: Duration = Duration::from_millis(400);
 
 /// How often nodes stop for a while, or are out of somebody's reach.
 const MOST_DISTURBANCES: usize = 6;
+const LOOKS_PER_DISTURBANCE: u64 = 40;
 
 /// How long it takes until all is as it should be, after the last fault.
 const SETTLING: Duration = Duration::from_secs(20);
@@ -199,7 +200,7 @@ impl<W: Workload + Send + 'static> Machines<'_, W> {
             self.sim.partition(process, node, false);
         }
         let nodes = self.engine.nodes();
-        let strikes = clock.random_below(LOOKS_PER_STOP) == 0 && !nodes.is_empty();
+        let strikes = clock.random_below(LOOKS_PER_DISTURBANCE) == 0 && !nodes.is_empty();
         // A node that is disturbed may be put out, and those who wait for a manager are soon.
         if !strikes
             || !self.engine.may_lose_one(clock)

@@ -50,7 +50,7 @@ fn each_level_keeps_its_promise() {
 #[test]
 fn each_wait_is_there_for_something() {
     common::each_is_needed(&Trap::OF_TIME, |trap, seed| {
-        [Kind::ListAppend, Kind::SmallBank].into_iter().find_map(|kind| {
+        [Kind::ListAppend, Kind::Kvs, Kind::SmallBank].into_iter().find_map(|kind| {
             let trial = Trial { txns: 1000, ..trial(4 * seed + 3, Level::Strict, Some(trap)) };
             Some((kind, common::goes_wrong(kind, &common::tight(kind), trial)?))
         })
