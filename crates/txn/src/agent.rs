@@ -426,10 +426,15 @@ impl Agent {
 
     /// A snapshot of a moment that may be long past is to be read from now on. Nobody keeps old versions of before what this
     /// session has agreed to.
-    pub(crate) async fn enter_past(&self, time: u64) -> Result<(), TxnError> {
+    pub(crate) fn enter_past(&self, time: u64) -> Result<(), TxnError> {
         if time > self.latest() {
             return Err(TxnError::Refused("a snapshot of the future".into()));
         }
+        self.enter_at(time)
+    }
+
+    /// The same, of a moment that was given out here.
+    pub(crate) fn enter_at(&self, time: u64) -> Result<(), TxnError> {
         *self.pasts.borrow_mut().entry(time).or_insert(0) += 1;
         self.note_oldest();
         // Either this is seen by whoever agrees to more, or that is seen here.

@@ -83,7 +83,7 @@ impl Txn {
     async fn find_later(&mut self, late: u64, seen: &[(usize, Version)]) -> Result<(), TxnError> {
         let mut snapshot = late;
         loop {
-            self.agent.enter_past(snapshot).await?;
+            self.agent.enter_at(snapshot)?;
             if let Some(other) = self.snapshot.replace(snapshot) {
                 self.agent.leave(other);
             }

@@ -345,7 +345,7 @@ impl Txn {
         if self.snapshot.is_some() || self.lock.is_some() {
             return Err(TxnError::Refused("it has begun to read already".into()));
         }
-        self.agent.enter_past(time).await?;
+        self.agent.enter_past(time)?;
         self.snapshot = Some(time);
         self.agent.wait_past(time).await
     }

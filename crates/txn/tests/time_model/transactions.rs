@@ -213,8 +213,10 @@ impl World {
                     (next.txns[who].snapshot, next.txns[who].late) = (lower - 1, upper);
                     next
                 };
-                let lowers = lowers.into_iter().filter(|lower| *lower > 0);
-                all.extend(lowers.flat_map(|lower| uppers.map(|upper| early(lower, upper))));
+                // As uncertain as can be, and not at all.
+                let bounds = [(self.now - 1, self.now + 1), (self.now, self.now)];
+                let bounds = bounds.into_iter().filter(|(lower, _)| *lower > 0);
+                all.extend(bounds.map(|(lower, upper)| early(lower, upper)));
                 all
             }
             At::Idle => {

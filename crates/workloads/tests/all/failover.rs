@@ -54,6 +54,18 @@ fn nothing_is_lost_with_up_to_two_nodes_of_three_copies() {
     common::all_are_reached(&BRANCHES);
 }
 
+/// 250, 345: an early snapshot was given up for a later one just when the clock had moved, and what had been the latest that it may be
+/// was later than anybody may give out; that was taken for a snapshot of the future.
+#[test]
+fn what_went_wrong_once_is_well() {
+    for seed in [250, 345] {
+        let kind = Kind::ListAppend;
+        let trial = Trial { txns: 500, ..trial(seed, None) };
+        let outcome = kind.visit(&kind.simulated(), trial).unwrap().unwrap();
+        assert_eq!(outcome.wrong(), None, "seed {seed}");
+    }
+}
+
 #[test]
 fn every_rule_of_moving_regions_is_there_for_something() {
     let rules = [Trap::CopyWithoutLocks, Trap::CopyOfNothing];
