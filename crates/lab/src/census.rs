@@ -25,6 +25,9 @@ pub struct Census {
     pub accounts: Option<u64>,
     /// What the claims call its tables.
     pub tables: BTreeMap<String, u16>,
+    /// Which of two nodes has the primaries of a table; the other one has the backups.
+    #[serde(default)]
+    pub homes: BTreeMap<String, String>,
 }
 
 struct Count(u64, u64);
@@ -70,7 +73,39 @@ impl Census {
             all.push((format!("{name}-reads"), of(|touched| touched.reads)));
             all.push((format!("{name}-updates"), of(|touched| touched.updates)));
         }
+        all.extend(self.loads(&all));
         Ok(all)
+    }
+
+    /// Requests at each node, of a hundred transactions: with reads from primaries only, and where the backups of what the busier node
+    /// has are read.
+    fn loads(&self, figures: &[(String, f64)]) -> Vec<(String, f64)> {
+        let of = |table: &str, what: &str| {
+            let name = format!("{table}-{what}");
+            figures.iter().find(|(known, _)| *known == name).map_or(0.0, |(_, figure)| *figure)
+        };
+        let mut primaries: BTreeMap<&str, f64> = BTreeMap::new();
+        for (table, node) in &self.homes {
+            *primaries.entry(node).or_default() += of(table, "reads") + of(table, "updates");
+        }
+        let by_load = |(_, one): &(&&str, &f64), (_, other): &(&&str, &f64)| one.total_cmp(other);
+        let (Some((busy, most)), Some((idle, least))) =
+            (primaries.iter().max_by(by_load), primaries.iter().min_by(by_load))
+        else {
+            return Vec::new();
+        };
+        let moved = self.homes.iter().filter(|(_, node)| node == busy);
+        let moved: f64 = moved.map(|(table, _)| of(table, "reads")).sum();
+        let mut loads = vec![
+            ("imbalance-primary-only".to_owned(), most / least),
+            ("imbalance-read-backups".to_owned(), (most - moved) / (least + moved)),
+            (format!("{busy}-load-read-backups"), most - moved),
+            (format!("{idle}-load-read-backups"), least + moved),
+        ];
+        loads.extend(
+            primaries.iter().map(|(node, load)| (format!("{node}-load-primary-only"), *load)),
+        );
+        loads
     }
 }
 

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use crate::census::Census;
 use crate::clocks::Clocks;
 use crate::losses::Losses;
+use crate::verbs::Mixed;
 
 /// One experiment.
 #[derive(Clone, Debug, Deserialize)]
@@ -47,6 +48,9 @@ pub struct Experiment {
     /// Nodes that die.
     #[serde(default)]
     pub losses: Option<Losses>,
+    /// WRITEs beside READs.
+    #[serde(default)]
+    pub mixed: Option<Mixed>,
     /// Single transactions that are looked at.
     #[serde(default)]
     pub counts: Vec<CountOf>,
@@ -317,6 +321,7 @@ macro_rules! files {
 pub fn all() -> Vec<Experiment> {
     let files = files![
         "ford-fig2",
+        "ford-fig3",
         "ford-fig5",
         "ford-fig6",
         "ford-fig8",
@@ -326,6 +331,7 @@ pub fn all() -> Vec<Experiment> {
         "ford-fig15",
         "ford-table2",
         "ford-table3",
+        "ford-table4",
         "ford-fig16",
         "ford-fig17",
         "ford-fig19",

@@ -5,7 +5,7 @@
 //! | [`claims`] | what the papers say, as data |
 //! | [`experiment`] | which workloads run by which protocols on which hardware, and what of it is compared |
 //! | [`run`] | runs them in the simulator |
-//! | [`census`], [`clocks`], [`losses`] | what is no run of a workload: what transactions touch, how well the time is known, and nodes that die |
+//! | [`census`], [`clocks`], [`losses`], [`verbs`] | what is no run of a workload: what transactions touch, how well the time is known, nodes that die, and bare verbs |
 //! | [`verdict`] | what was measured beside what was claimed |
 //! | [`report`] | one page with all of it |
 
@@ -17,6 +17,7 @@ pub mod losses;
 mod measure;
 pub mod report;
 pub mod run;
+pub mod verbs;
 pub mod verdict;
 
 pub use experiment::Experiment;

@@ -142,7 +142,9 @@ impl Experiment {
             claims.extend(self.run_census(census).map_err(failed)?);
         }
         let clocks = self.clocks.iter().map(|clocks| self.run_clocks(clocks, pace));
-        for found in clocks.chain(self.losses.iter().map(|losses| self.run_losses(losses, pace))) {
+        let losses = self.losses.iter().map(|losses| self.run_losses(losses, pace));
+        let mixed = self.mixed.iter().map(|mixed| self.run_mixed(mixed, pace));
+        for found in clocks.chain(losses).chain(mixed) {
             let (drawn, judged) = found.map_err(failed)?;
             curves.extend(drawn);
             claims.extend(judged);
@@ -160,6 +162,7 @@ impl Experiment {
         self.runs.as_ref().map_or(0, size)
             + self.clocks.as_ref().map_or(0, |clocks| clocks.sizes(quick).len())
             + self.losses.as_ref().map_or(0, |losses| losses.size(quick))
+            + self.mixed.as_ref().map_or(0, |mixed| mixed.sizes(quick).len())
     }
 
     fn run_all(&self, runs: &Runs, pace: &Pace<'_>) -> Result<Vec<Series>, String> {

@@ -18,7 +18,7 @@ use crate::object::head_is_in_a_line;
 use crate::protocol::Protocol;
 use crate::queues::Queues;
 use crate::ring::Ring;
-use crate::session::{IDLE, Noted, Session, THREADS, Vacancy};
+use crate::session::{Noted, Session, THREADS, Vacancy};
 use crate::space::{self, Space};
 use crate::words::Lock;
 use crate::{Trap, Txn, TxnError, copy, horizon, reach};
@@ -45,18 +45,18 @@ pub struct Agent {
     last_tick: Cell<u64>,
     last_age: Cell<u64>,
     /// The earliest that it could be when somebody last looked at the clock.
-    past: Cell<u64>,
+    pub(crate) past: Cell<u64>,
     pub(crate) rings: RefCell<BTreeMap<RegionId, Ring>>,
     pub(crate) space: Space,
     /// Snapshots that are read.
-    snapshots: RefCell<InUse>,
+    pub(crate) snapshots: RefCell<InUse>,
     /// Those among them that are of the past: asked for by their time, or where that is good enough; and how often.
-    pasts: RefCell<BTreeMap<u64, usize>>,
+    pub(crate) pasts: RefCell<BTreeMap<u64, usize>>,
     /// Snapshots of moments that were past for sure when they began.
-    early: RefCell<InUse>,
+    pub(crate) early: RefCell<InUse>,
     /// Since when the addresses are that transactions use.
-    floors: RefCell<InUse>,
-    noted: Arc<Noted>,
+    pub(crate) floors: RefCell<InUse>,
+    pub(crate) noted: Arc<Noted>,
     /// Releases under way.
     pub(crate) releasing: Cell<usize>,
     /// Nobody drives the thread for a while.
@@ -373,122 +373,6 @@ impl Agent {
         let tick = Lock::tick_at(self.lower()).max(self.last_tick.get().max(since) + 1);
         self.last_tick.set(tick);
         Lock::new(self.owner, tick)
-    }
-
-    /// A snapshot to be read from now on. Others know of this session since it joined: before its line was on the
-    /// board they would not have kept what it reads.
-    /// `strict`: of now, and otherwise of a moment that is past for sure.
-    pub(crate) async fn enter(&self, strict: bool) -> Result<u64, TxnError> {
-        loop {
-            match self.try_enter(strict) {
-                Some((_, late)) if strict => return Ok(late),
-                Some((early, _)) => return Ok(early),
-                None => _ = self.upper().await?,
-            }
-        }
-    }
-
-    /// An early snapshot: of a moment that is past for sure; and a time that may not be past, and that nothing has which was
-    /// committed before now.
-    pub(crate) async fn enter_early(&self) -> Result<(u64, u64), TxnError> {
-        loop {
-            if let Some(both) = self.try_enter(false) {
-                return Ok(both);
-            }
-            self.upper().await?;
-        }
-    }
-
-    /// A moment that is past for sure, and one that may not be: the first one is entered, or with `strict` the second.
-    fn try_enter(&self, strict: bool) -> Option<(u64, u64)> {
-        let (mut snapshots, mut early) = (self.snapshots.borrow_mut(), self.early.borrow_mut());
-        let oldest = snapshots.oldest().or(early.oldest());
-        let first = oldest.is_none() && self.pasts.borrow().is_empty();
-        if first {
-            // A bound first, and the snapshot when that is to be seen.
-            self.noted.oldest.store(self.lower().saturating_sub(1), Ordering::SeqCst);
-        }
-        let Some((_, upper)) = self.bounds() else {
-            if first {
-                self.noted.oldest.store(IDLE, Ordering::SeqCst);
-            }
-            return None;
-        };
-        // An upper bound may go back when more is known; a later one is as good.
-        let late = upper.max(snapshots.newest().unwrap_or(0));
-        let past = self.past.get().saturating_sub(1);
-        match strict {
-            true => snapshots.enter(late),
-            false => early.enter(past),
-        }
-        Some((past, late))
-    }
-
-    /// A snapshot of a moment that may be long past is to be read from now on. Nobody keeps old versions of before what this
-    /// session has agreed to.
-    pub(crate) fn enter_past(&self, time: u64) -> Result<(), TxnError> {
-        if time > self.latest() {
-            return Err(TxnError::Refused("a snapshot of the future".into()));
-        }
-        self.enter_at(time)
-    }
-
-    /// The same, of a moment that was given out here.
-    pub(crate) fn enter_at(&self, time: u64) -> Result<(), TxnError> {
-        *self.pasts.borrow_mut().entry(time).or_insert(0) += 1;
-        self.note_oldest();
-        // Either this is seen by whoever agrees to more, or that is seen here.
-        if self.session.safe.load(Ordering::SeqCst) > time {
-            self.leave(time);
-            return Err(TxnError::TooOld);
-        }
-        Ok(())
-    }
-
-    /// A snapshot is not read any more.
-    pub(crate) fn leave(&self, snapshot: u64) {
-        let mut pasts = self.pasts.borrow_mut();
-        match pasts.get_mut(&snapshot) {
-            Some(1) => _ = pasts.remove(&snapshot),
-            Some(times) => *times -= 1,
-            // Who of them had it makes no difference.
-            None => {
-                let _ = self.early.borrow_mut().leave(snapshot)
-                    || self.snapshots.borrow_mut().leave(snapshot);
-            }
-        }
-        drop(pasts);
-        self.note_oldest();
-    }
-
-    fn note_oldest(&self) {
-        let past = self.pasts.borrow().first_key_value().map(|(time, _)| *time);
-        let oldest = self.snapshots.borrow().oldest();
-        let early = self.early.borrow().oldest();
-        let oldest = [oldest, early, past].into_iter().flatten().min().unwrap_or(IDLE);
-        self.noted.oldest.store(oldest, Ordering::SeqCst);
-    }
-
-    /// A transaction begins: it uses no address that was learned before what this returns.
-    pub(crate) fn enter_floor(&self) -> u64 {
-        let mut floors = self.floors.borrow_mut();
-        loop {
-            let floor = self.session.floor();
-            if floors.oldest().is_none() {
-                self.noted.floor.store(floor, Ordering::SeqCst);
-            }
-            // Either this is seen by whoever raises it, or that is seen here.
-            if self.session.floor() == floor {
-                floors.enter(floor);
-                return floor;
-            }
-        }
-    }
-
-    pub(crate) fn leave_floor(&self, floor: u64) {
-        let mut floors = self.floors.borrow_mut();
-        let _ = floors.leave(floor);
-        self.noted.floor.store(floors.oldest().unwrap_or(IDLE), Ordering::SeqCst);
     }
 
     /// Does something with the ring in a region.

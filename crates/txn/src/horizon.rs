@@ -74,8 +74,8 @@ pub(crate) async fn look(agent: &Rc<Agent>) -> Result<(), TxnError> {
     }
     loop {
         let known = session.sessions.load(Ordering::Relaxed);
-        // The time first: whoever enters meanwhile reads nothing that is older.
-        let now = agent.lower();
+        // The time first: whoever enters meanwhile reads nothing that is older. What is past for sure ends before it.
+        let now = agent.lower().saturating_sub(1);
         let (oldest, floor) = (session.oldest(now).max(1), session.raise_floor(0).max(1));
         let beat = session.beat.fetch_add(1, Ordering::Relaxed) + 1;
         // Whoever has begun with an older one before it was agreed to has noted that.

@@ -16,7 +16,7 @@
 //! | `turns` | who within a process may ask for a lock next |
 //! | `horizon` | which snapshots are still read, and which addresses are still used |
 //! | [`Level`] | what a transaction is promised |
-//! | `early` | snapshots that need not be waited for |
+//! | `snapshots`, `early` | the snapshots that a thread reads, and those that need not be waited for |
 //! | `watch`, `repair` | who lives, and what the dead leave behind |
 //! | `copy` | copies of regions, made while transactions go on |
 //! | [`Scrub`] | flaws of objects, found before anybody needs them |
@@ -62,6 +62,7 @@ mod repair;
 mod ring;
 mod scrub;
 mod session;
+mod snapshots;
 mod space;
 pub mod system;
 mod trap;

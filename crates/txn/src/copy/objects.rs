@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use farside_fabric::probe;
 use farside_pool::Addr;
-use farside_pool::alloc::SlabAt;
+use farside_pool::alloc::{FREED, SlabAt};
 
 use super::Copy;
 use super::unguarded::MOST_TRIES;
-use crate::object::{HEADER, TS, Target, Version};
+use crate::object::{HEADER, IN_USE, TS, Target, Version};
 use crate::txn::{Access, Mode, Txn};
 use crate::{Trap, TxnError, Why, system};
 
@@ -105,7 +105,8 @@ impl Copy<'_> {
         let same = |target: &Target, (head, here, copy): (_, _, _)| {
             let (head, copy): (&[u64], &[u64]) = (&done[head], &done[copy]);
             let free = is_free(target, head[0]) && copy[0] == 0;
-            let equal = head[0] == copy[0] && is_same(&done[here], &copy[2..]);
+            let in_use = head[0] == copy[0] || is_freed_by_half(head[0], copy);
+            let equal = in_use && is_same(&done[here], &copy[2..]);
             // What was locked by the dead is nobody's, and nothing of theirs is under way.
             let locked = head[1] != 0 && !self.agent.session.watch.is_orphan(head[1]);
             !locked && (free || equal)
@@ -190,6 +191,12 @@ impl Copy<'_> {
 /// Whether nothing is in a place, by its header. The root of the catalog has none, and is always there.
 fn is_free(target: &Target, header: u64) -> bool {
     header == 0 && target.addr != system::catalog_root()
+}
+
+/// Whether what was taken away was about to be freed, on the copies first, by somebody who died then: the primary decides.
+fn is_freed_by_half(primary: u64, copy: &[u64]) -> bool {
+    let gone = || Version::from_words(&copy[2..]).is_some_and(|it| !it.is_present() && it.ts > 0);
+    primary == IN_USE && copy[0] == FREED && gone()
 }
 
 fn is_same(here: &[u64], there: &[u64]) -> bool {

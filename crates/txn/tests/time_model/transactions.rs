@@ -198,27 +198,7 @@ impl World {
         // For certain.
         let past = |time: u8| self.now > time;
         match at {
-            At::Idle if plan.reads != 0 => {
-                let began = self.begin(who);
-                let take = |upper| {
-                    let mut next = began.go(who, At::Snapshot);
-                    next.txns[who].snapshot = upper;
-                    next
-                };
-                let mut all: Vec<World> = uppers.map(take).into();
-                // Of a moment that is past: it need not wait.
-                let early = |lower: u8, upper| {
-                    let first = Self::following(plan.reads, None, At::Read, At::Committed);
-                    let mut next = began.go(who, first);
-                    (next.txns[who].snapshot, next.txns[who].late) = (lower - 1, upper);
-                    next
-                };
-                // As uncertain as can be, and not at all.
-                let bounds = [(self.now - 1, self.now + 1), (self.now, self.now)];
-                let bounds = bounds.into_iter().filter(|(lower, _)| *lower > 0);
-                all.extend(bounds.map(|(lower, upper)| early(lower, upper)));
-                all
-            }
+            At::Idle if plan.reads != 0 => self.take_snapshot(who, uppers),
             At::Idle => {
                 vec![self.begin(who).go(who, Self::next_lock(plan, OBJECTS as u8))]
             }
@@ -263,6 +243,28 @@ impl World {
             }
             At::Snapshot | At::Report | At::Committed | At::Aborted => Vec::new(),
         }
+    }
+
+    /// One that is of now, and is waited for, or an early one.
+    fn take_snapshot(&self, who: usize, uppers: [u8; 2]) -> Vec<World> {
+        let began = self.begin(who);
+        let take = |upper| {
+            let mut next = began.go(who, At::Snapshot);
+            next.txns[who].snapshot = upper;
+            next
+        };
+        // Of a moment that is past.
+        let early = |(lower, upper): (u8, u8)| {
+            let reads = self.txns[who].plan.reads;
+            let first = Self::following(reads, None, At::Read, At::Committed);
+            let mut next = began.go(who, first);
+            (next.txns[who].snapshot, next.txns[who].late) = (lower - 1, upper);
+            next
+        };
+        // As uncertain as can be, and not at all.
+        let bounds = [(self.now - 1, self.now + 1), (self.now, self.now)];
+        let bounds = bounds.into_iter().filter(|(lower, _)| *lower > 0);
+        uppers.map(take).into_iter().chain(bounds.map(early)).collect()
     }
 
     fn take_time(&self, who: usize) -> Vec<World> {
