@@ -2,12 +2,13 @@
 //! copies, reads from backups; nobody dies.
 
 use crate::common;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use farside_fabric::runtime::Random;
 use farside_sim::{Faults, Profile, Sim};
-use farside_txn::{Level, Protocol as Phases, Trap};
+use farside_txn::{Level, Protocol as Phases, Technique, Trap};
 use farside_workloads::engine::{
     Engine, Failure, Intent, Rows, Session, SimTables, Table, TableShape, Transaction, Want,
 };
@@ -139,11 +140,63 @@ fn rows_take_each_others_places_and_nobody_mistakes_them() {
     (1..=50).for_each(|seed| assert_eq!(churn(seed, None), Ok(()), "seed {seed}"));
 }
 
+/// One machine writes a number to two rows, again and again; another reads both, where no two words are of one moment. Whether they are
+/// always the same.
+fn pair(seed: u64, trap: Option<Trap>) -> Result<(), String> {
+    let profile = Profile::named("connectx-5").expect("a profile of the table");
+    let profile = Profile { line_atomic: false, ..profile };
+    let faults = "reorder,tear=1000000".parse().expect("names of faults");
+    let sim = Rc::new(Sim::new(profile, seed, faults));
+    // Whose snapshots are of now: those of a little before miss less.
+    let late = Phases::FARSIDE.without(Technique::EarlySnapshots).expect("it has that");
+    let engine = SimTables::new(&sim, 2, trap).with_clocks(200);
+    let engine = engine.with_limits(|limits| *limits = limits.following(late));
+    let [reader, writer] = [0, 1].map(|number| engine.add_machine(number).1);
+    let table = Table(1);
+    let shape = TableShape { table, keys: 2, value_bytes: 8 };
+    reader.block_on(engine.create(&reader, &[shape])).map_err(|why| why.to_string())?;
+    let over = Rc::new(Cell::new(false));
+    let writing = writer.spawn({
+        let (mut session, over) = (engine.session(&writer), Rc::clone(&over));
+        async move {
+            for number in 0..300u64 {
+                let mut tx = session.begin().await?;
+                for key in 0..2 {
+                    tx.write(table, key, Some(&number.to_le_bytes())).await?;
+                }
+                tx.commit().await?;
+            }
+            over.set(true);
+            Ok::<_, Failure>(())
+        }
+    });
+    let read = reader.block_on(async {
+        let (mut session, mut rows) = (engine.session(&reader), Rows::default());
+        while !over.get() {
+            let mut tx = session.begin().await?;
+            let wants = [0, 1].map(|key| Want { table, key, intent: Intent::Read });
+            tx.read(&wants, &mut rows).await?;
+            if rows.get(0) != rows.get(1) {
+                return Ok(Err(format!("{:?} and {:?}", rows.get(0), rows.get(1))));
+            }
+            tx.commit().await?;
+        }
+        writing.await.map(Ok)
+    });
+    read.unwrap_or_else(|failure: Failure| Err(failure.to_string()))
+}
+
+#[test]
+fn two_rows_that_are_written_together_are_read_together() {
+    (1..=50).for_each(|seed| assert_eq!(pair(seed, None), Ok(()), "seed {seed}"));
+}
+
 /// Each rule prevents something: without it the simulator finds that.
 #[test]
 fn every_rule_is_there_for_something() {
     common::each_is_needed(&Trap::OF_THE_LIVING, |trap, seed| match trap {
         Trap::StaleAddress => Some((Kind::Kvs, churn(seed, Some(trap)).err()?)),
+        Trap::LinesAreWhole => Some((Kind::Kvs, pair(seed, Some(trap)).err()?)),
         _ => goes_wrong(trap, seed),
     });
 }
