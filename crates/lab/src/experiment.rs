@@ -33,6 +33,10 @@ pub struct Experiment {
     /// Whether all primaries are at one node, as where a table has one.
     #[serde(default)]
     pub one_primary: bool,
+    /// Whether transactions that are aborted are not begun again, and latencies are those of single attempts, as papers have it that say no
+    /// more than that committed ones are counted.
+    #[serde(default)]
+    pub drops: bool,
     /// Everything random derives from it.
     #[serde(default = "one")]
     pub seed: u64,

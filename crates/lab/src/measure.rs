@@ -28,6 +28,7 @@ pub(crate) struct Measure {
     pub(crate) copies: u16,
     pub(crate) durable: bool,
     pub(crate) one_primary: bool,
+    pub(crate) drops: bool,
     pub(crate) seed: u64,
     pub(crate) threads: usize,
     pub(crate) coordinators: usize,
@@ -62,6 +63,7 @@ impl Visit for Measure {
             until: Until::Time(self.span),
             warmup: self.span.mul_f64(WARMUP),
             rate: None,
+            drops: self.drops,
             seed: self.seed,
         };
         let (thread, workload) = (|_| engine.add_thread(0), Arc::new(workload));

@@ -204,6 +204,7 @@ impl Experiment {
             copies: self.copies,
             durable: self.durable,
             one_primary: self.one_primary,
+            drops: self.drops,
             seed: self.seed,
             threads: todo.load.threads,
             coordinators: todo.load.coordinators,

@@ -135,8 +135,7 @@ impl State {
                 Op::Write => (profile.send_write, u64::from(verb.words) * 8),
                 _ => (profile.send_read, 0),
             };
-            sent =
-                process.nics.serve(&profile, flight.queue, Engine::Sending, posted, message, bytes);
+            sent = process.nics.serve(&profile, side.here, Engine::Sending, posted, message, bytes);
         }
         self.verbs += flight.verbs.len() as u64;
         process.posted.0 += 1;
@@ -278,7 +277,8 @@ impl State {
         let process = &mut self.processes[side.process as usize];
         let there = answer_at + profile.wire + self.random.below(profile.jitter + 1);
         // One that is late keeps the NIC from nothing else.
-        let there = process.nics.serve(&profile, queue, Engine::Receiving, there, 0, bytes) + late;
+        let there =
+            process.nics.serve(&profile, side.here, Engine::Receiving, there, 0, bytes) + late;
         let there = there.max(side.last_completion + 1);
         side.last_completion = there;
         let flight = self.flights.get(number);

@@ -46,13 +46,14 @@ impl State {
         let queue = flight.queue;
         let verb = flight.verbs[verb as usize];
         let operand = flight.words.get(verb.first as usize).copied().unwrap_or(0);
-        let node = &mut self.nodes[self.queues[queue as usize].node as usize];
+        let side = &self.queues[queue as usize];
+        let (node, pair) = (&mut self.nodes[side.node as usize], side.there);
         let bytes = u64::from(verb.words) * 8;
         let on_chip = node.is_on_chip(&profile, verb.at);
-        let looked_at = node.nics.looks_at(queue, now);
+        let looked_at = node.nics.looks_at(pair, now);
         let late = looked_at > now;
         let mut serve = |message, bytes| {
-            node.nics.serve(&profile, queue, Engine::Serving, now, message, bytes).max(looked_at)
+            node.nics.serve(&profile, pair, Engine::Serving, now, message, bytes).max(looked_at)
         };
         let done = match verb.op {
             Op::Read => {
@@ -75,7 +76,7 @@ impl State {
             Op::Cas | Op::Faa | Op::MaskedCas => {
                 let message = if on_chip { profile.serve_on_chip } else { profile.serve_atomic };
                 let done = serve(message, 0);
-                let turn = node.nics.take_turn(&profile, queue, verb.at, done, message);
+                let turn = node.nics.take_turn(&profile, pair, verb.at, done, message);
                 if on_chip {
                     return (turn + message * profile.units, turn > done);
                 }

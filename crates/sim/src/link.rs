@@ -79,7 +79,7 @@ impl Drop for SimLink {
         let mut guard = self.world.state();
         let state = &mut *guard;
         let side = &mut state.queues[self.queue as usize];
-        state.processes[side.process as usize].nics.queues -= 1;
-        state.nodes[side.node as usize].nics.queues -= 1;
+        state.processes[side.process as usize].nics.disconnect();
+        state.nodes[side.node as usize].nics.disconnect();
     }
 }

@@ -14,7 +14,9 @@ pub(crate) struct Nics {
     /// Until when each processing unit is occupied by an atomic, those of all ports in turn.
     units: Vec<u64>,
     /// Queue pairs that end here.
-    pub(crate) queues: usize,
+    queues: usize,
+    /// How many ever did: each has a number of its own, by which ports and processing units share them.
+    numbered: u32,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -43,19 +45,31 @@ impl Nics {
             buckets: Vec::new(),
             units: vec![0; profile.units as usize * profile.nics],
             queues: 0,
+            numbered: 0,
         }
+    }
+
+    /// One more queue pair ends here; its number.
+    pub(crate) fn connect(&mut self) -> u32 {
+        self.queues += 1;
+        self.numbered += 1;
+        self.numbered - 1
+    }
+
+    pub(crate) fn disconnect(&mut self) {
+        self.queues -= 1;
     }
 
     pub(crate) fn ports(&self) -> usize {
         self.ports.len()
     }
 
-    /// Serves a message that is there at `now`; returns when it is done.
+    /// Serves a message of one of its queue pairs that is there at `now`; returns when it is done.
     #[inline]
     pub(crate) fn serve(
         &mut self,
         profile: &Profile,
-        queue: u32,
+        pair: u32,
         engine: Engine,
         now: u64,
         message: u64,
@@ -65,7 +79,7 @@ impl Nics {
         // Fetching connection state overlaps with moving the payload.
         let work = (message + self.queue_miss(profile)).max(on_wire as u64);
         self.meters[engine as usize].add(work);
-        let port = queue as usize % self.ports.len();
+        let port = pair as usize % self.ports.len();
         let port = &mut self.ports[port];
         let free = match engine {
             Engine::Sending => &mut port.sending,
@@ -89,8 +103,8 @@ impl Nics {
 
     /// When the processing unit of a queue looks at a message that is there at `now`.
     #[inline]
-    pub(crate) fn looks_at(&self, queue: u32, now: u64) -> u64 {
-        now.max(self.units[queue as usize % self.units.len()])
+    pub(crate) fn looks_at(&self, pair: u32, now: u64) -> u64 {
+        now.max(self.units[pair as usize % self.units.len()])
     }
 
     /// An atomic waits for the bucket of its address, and occupies that and the processing unit of its queue;
@@ -99,7 +113,7 @@ impl Nics {
     pub(crate) fn take_turn(
         &mut self,
         profile: &Profile,
-        queue: u32,
+        pair: u32,
         at: u64,
         now: u64,
         message: u64,
@@ -112,7 +126,7 @@ impl Nics {
         let end = turn + message * profile.units;
         *bucket = end;
         let units = self.units.len();
-        self.units[queue as usize % units] = end;
+        self.units[pair as usize % units] = end;
         turn
     }
 }

@@ -131,13 +131,15 @@ impl Sim {
             if it.fenced.contains(&client) {
                 return Err(FabricError::Fenced(client));
             }
-            it.nics.queues += 1;
-            state.processes[process.0 as usize].nics.queues += 1;
+            let there = it.nics.connect();
+            let here = state.processes[process.0 as usize].nics.connect();
             let incarnation = it.incarnation;
             state.queues.push(QueueSide {
                 process: process.0,
                 thread: thread as u32,
                 node: u32::from(node.0),
+                here,
+                there,
                 connection: 0,
                 incarnation,
                 last_arrival: 0,

@@ -59,6 +59,9 @@ pub(crate) struct QueueSide {
     pub(crate) process: u32,
     pub(crate) thread: u32,
     pub(crate) node: u32,
+    /// Its numbers at the NICs of both.
+    pub(crate) here: u32,
+    pub(crate) there: u32,
     /// Counts reconnections: what was posted before has no effect after.
     pub(crate) connection: u32,
     /// The node's incarnation that it is connected to.

@@ -70,6 +70,11 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_parser = arrivals)]
     rate: Option<f64>,
 
+    /// Do not begin aborted transactions again: the next one is another, and latencies are those of single attempts
+    /// (all but verbs)
+    #[arg(long)]
+    drop_aborted: bool,
+
     /// Write what every attempt did and saw to this file, for `farside check` (all but verbs)
     #[arg(long)]
     history: Option<PathBuf>,

@@ -207,6 +207,7 @@ impl BenchArgs {
             until,
             warmup,
             rate: self.rate,
+            drops: self.drop_aborted,
             seed: self.seed,
         }
     }

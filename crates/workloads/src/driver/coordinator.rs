@@ -147,7 +147,8 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
             shared.workload.book(&input, effect, outcome);
             let span = (arrival, ended);
             self.count(kind, outcome, span, tries, before, session.effort());
-            if outcome != Outcome::Aborted || shared.control.stop.load(Ordering::Relaxed) {
+            let over = outcome != Outcome::Aborted || shared.plan.drops;
+            if over || shared.control.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
             // As long as an attempt takes, and longer each time.

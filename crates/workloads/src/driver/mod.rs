@@ -37,6 +37,9 @@ pub struct Plan {
     /// How many transactions arrive in a second, over all coordinators; `None`: each begins when the one
     /// before is over.
     pub rate: Option<f64>,
+    /// Whether a transaction that was aborted is not begun again: then the next one is another, as in benchmarks of papers that count
+    /// attempts.
+    pub drops: bool,
     /// Everything random derives from it.
     pub seed: u64,
 }

@@ -302,6 +302,7 @@ pub fn plan(seed: u64, txns: u64) -> Plan {
         until: Until::Txns(txns),
         warmup: Duration::ZERO,
         rate: None,
+        drops: false,
         seed,
     }
 }

@@ -96,6 +96,7 @@ fn run(load: &DatabaseEngine, control: &Arc<Control>, sink: &Sink) -> u64 {
         until: Until::Time(Duration::from_secs(60)),
         warmup: Duration::ZERO,
         rate: Some(4000.0),
+        drops: false,
         seed: 7,
     };
     let tally = driver::run(load, &workload, &plan, control, Some(sink)).unwrap();

@@ -33,6 +33,7 @@ fn run<W: Workload + Send + 'static>(
         until: Until::Time(span),
         warmup: span / 10,
         rate: None,
+        drops: false,
         seed: 1,
     };
     let thread = |number: usize| engine.add_thread((number / THREADS) as u64);
