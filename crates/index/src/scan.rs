@@ -24,6 +24,8 @@ impl Tx {
         table: &Table,
         each: impl FnMut(&[u8], &[u8]),
     ) -> Result<(), Error> {
+        // An early one would have to be looked at again, and with it all that was read.
+        self.txn.take_snapshot().await?;
         self.walk(table, each, true).await
     }
 
@@ -52,6 +54,8 @@ impl Tx {
                     Child::Nothing => {}
                 }
             }
+            // Before they are read: what counts is kept when the snapshot moves.
+            buckets.iter().for_each(|bucket| self.txn.need(bucket.target));
             self.txn.access(&buckets).await?;
             for bucket in buckets {
                 self.txn.need(bucket.target);
@@ -79,6 +83,7 @@ impl Tx {
         let rows: Vec<Target> = bucket.slots.iter().filter_map(|slot| slot.target()).collect();
         let wants: Vec<Access> =
             rows.iter().map(|row| Access { target: *row, mode: Mode::Read }).collect();
+        rows.iter().for_each(|row| self.txn.need(*row));
         self.txn.access(&wants).await?;
         for row in rows {
             self.txn.need(row);

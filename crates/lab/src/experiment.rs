@@ -61,7 +61,7 @@ pub struct Experiment {
     /// What of the runs is compared.
     #[serde(default)]
     pub compare: Vec<Compare>,
-    /// Why a claim does not hold, by its name.
+    /// Why a claim does not hold, by its name, or how that begins (`ford-fig23-tatp-*`).
     #[serde(default)]
     pub why: BTreeMap<String, String>,
 }

@@ -38,7 +38,12 @@ pub(crate) fn verdict(
 ) -> Result<Verdict, String> {
     let claim = claim(id).ok_or_else(|| format!("no claim {id}"))?;
     let holds = measured.and_then(|measured| claim.holds(measured)).unwrap_or(false);
-    let why = why.get(id).filter(|_| !holds).cloned();
+    // `ford-fig23-tatp-*` is about all of them.
+    let is_about = |name: &str| {
+        name.strip_suffix('*').map_or(name == id, |beginning| id.starts_with(beginning))
+    };
+    let reason = why.iter().find(|(name, _)| !holds && is_about(name));
+    let why = reason.map(|(_, reason)| reason.clone());
     let (id, what) = (claim.id.clone(), claim.what.clone());
     let (expected, relation, tolerance) = (claim.expected, claim.relation, claim.tolerance);
     Ok(Verdict { id, what, expected, relation, tolerance, measured, holds, why })

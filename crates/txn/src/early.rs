@@ -21,8 +21,10 @@ use crate::{Trap, TxnError};
 impl Txn {
     /// Chooses the snapshot, if there is none: an early one for whoever has no locks, and can go back to older versions.
     pub(crate) async fn begin_reading(&mut self, step: &Step) -> Result<(), TxnError> {
-        let is_early = self.snapshot.is_none()
-            && self.is_opaque()
+        if self.snapshot.is_some() {
+            return Ok(());
+        }
+        let is_early = self.is_opaque()
             && self.protocol().early_snapshots
             && self.level().is_strict()
             && self.lock.is_none()
@@ -50,10 +52,10 @@ impl Txn {
     /// The early snapshot does not do. What was read in this step is read again; what was seen before must be so in the later one, too.
     pub(crate) async fn read_later(&mut self, step: &[usize]) -> Result<(), TxnError> {
         self.doubtful = false;
-        let (Some(early), Some(late)) = (self.snapshot, self.late.take()) else { return Ok(()) };
+        let Some(late) = self.late.take() else { return Ok(()) };
         probe!("an early snapshot is too early");
         // What does not count is of the early snapshot, and proves nothing in another.
-        for entry in self.entries.iter_mut().filter(|entry| !entry.locked && !entry.counts) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.proves_nothing()) {
             entry.forget();
             entry.counts = true;
         }
@@ -64,17 +66,17 @@ impl Txn {
             .map(|(at, entry)| (at, entry.version.clone()))
             .collect();
         // The early one is kept until there is another, and with it all versions since then.
-        self.snapshot = None;
+        self.leaving = self.snapshot.take();
         let found = self.find_later(late, &seen).await;
         // Whoever goes on elsewhere, because regions moved, goes on with what it had.
         seen.into_iter().for_each(|(at, version)| self.entries[at].version = version);
         if let Err(error) = found {
-            let other = self.snapshot.replace(early);
+            let other = self.snapshot.take();
             other.into_iter().for_each(|other| self.agent.leave(other));
-            self.late = Some(late);
+            (self.snapshot, self.late) = (self.leaving.take(), Some(late));
             return Err(error);
         }
-        self.agent.leave(early);
+        self.leaving.take().into_iter().for_each(|early| self.agent.leave(early));
         let readings = self.readings_of(step);
         self.finish_reads(readings.into_vec()).await
     }

@@ -65,6 +65,11 @@ impl Entry {
         self.version = Version { ts: UNSEEN, ..Version::default() };
     }
 
+    /// It was only read, nobody needs it, and nothing is to be written there that was made of it.
+    pub(crate) fn proves_nothing(&self) -> bool {
+        !self.locked && !self.counts && self.new.is_none()
+    }
+
     /// It was only read, and counts.
     pub(crate) fn is_only_read(&self) -> bool {
         !self.locked && self.counts && self.is_seen()

@@ -247,7 +247,7 @@ impl Txn {
     async fn move_snapshot(&mut self) -> Result<(), TxnError> {
         let Some(old) = self.snapshot else { return Ok(()) };
         // What does not count is not looked at again: it is of the old snapshot, and proves nothing in the new one.
-        for entry in self.entries.iter_mut().filter(|entry| !entry.locked && !entry.counts) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.proves_nothing()) {
             entry.forget();
             entry.counts = true;
         }

@@ -76,6 +76,8 @@ pub struct Txn {
     pub(crate) late: Option<u64>,
     /// Something was found that may be of between.
     pub(crate) doubtful: bool,
+    /// The early snapshot, until there is a later one.
+    pub(crate) leaving: Option<u64>,
     /// When it had no locks yet, if that rule is left out.
     pub(crate) early: u64,
     /// Its name, once it has locked something.
@@ -132,6 +134,7 @@ impl Txn {
             snapshot: None,
             late: None,
             doubtful: false,
+            leaving: None,
             early: 0,
             lock: None,
             entries: Vec::with_capacity(4),
@@ -302,6 +305,9 @@ impl Txn {
 
     /// Reads from one moment, which is now, or a little earlier if that is enough.
     pub async fn take_snapshot(&mut self) -> Result<(), TxnError> {
+        if self.late.is_some() {
+            Box::pin(self.read_later(&[])).await?;
+        }
         if self.snapshot.is_none() {
             // Not of before what was locked and read already, which may even be of the future.
             let locked = self.newest_locked();
@@ -355,9 +361,13 @@ impl Txn {
         self.snapshot
     }
 
-    /// Forgets what was only read. What is read next is of the same snapshot; but this cannot write any more.
+    /// Forgets what was only read. What is read next is of the same snapshot; but this cannot write any more. What an early snapshot
+    /// has shown is still needed: whoever reads much takes one that is not.
     pub fn forget_reads(&mut self) {
-        if self.lock.is_none() && self.entries.iter().all(|entry| entry.new.is_none()) {
+        if self.late.is_none()
+            && self.lock.is_none()
+            && self.entries.iter().all(|entry| entry.new.is_none())
+        {
             self.entries.clear();
             self.index = None;
             self.peeked.clear();
@@ -473,7 +483,7 @@ impl Txn {
 
 impl Drop for Txn {
     fn drop(&mut self) {
-        if let Some(snapshot) = self.snapshot.take() {
+        for snapshot in [self.snapshot.take(), self.leaving.take()].into_iter().flatten() {
             self.agent.leave(snapshot);
         }
         if let Some(release) = self.take_locks(false) {

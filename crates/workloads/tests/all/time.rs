@@ -246,6 +246,47 @@ fn hand_on(seed: u64, trap: Option<Trap>) -> Result<bool, String> {
     })
 }
 
+/// Reads one row, forgets what it has read, and reads another, while both are written together.
+fn forgetful(seed: u64) -> Result<(), String> {
+    // Clocks that are so far apart that what is committed later may be of before.
+    let world = World::new(seed, 2, |engine| engine.with_clocks(60_000), None);
+    let (_, reader, client) = &world.machines[1];
+    let (client, rows) = (Rc::clone(client), world.rows);
+    let over = Rc::new(std::cell::Cell::new(false));
+    let reading = reader.spawn({
+        let over = Rc::clone(&over);
+        async move {
+            while !over.get() {
+                let mut tx = client.begin().await.unwrap();
+                let first = tx.get(&rows, &0u64.to_be_bytes()).await.unwrap();
+                tx.forget_reads();
+                let second = tx.get(&rows, &1u64.to_be_bytes()).await.unwrap();
+                if first != second {
+                    return Err(format!("{first:?} and {second:?}"));
+                }
+            }
+            Ok(())
+        }
+    });
+    let (_, writer, _) = &world.machines[0];
+    writer.block_on(async {
+        for number in 1..200 {
+            // Who begins now finds nothing that is locked, or new.
+            let pause = Duration::from_nanos(10_000 + writer.random_below(10_000));
+            writer.sleep(pause).await;
+            world.write(0, number).await.unwrap();
+        }
+        over.set(true);
+        reading.await
+    })
+}
+
+/// What an early snapshot has shown was forgotten, and so was not looked at again when the snapshot moved on.
+#[test]
+fn whoever_forgets_what_it_has_read_reads_from_one_moment_all_the_same() {
+    (1..=20).for_each(|seed| assert_eq!(forgetful(seed), Ok(()), "seed {seed}"));
+}
+
 #[test]
 fn a_snapshot_that_was_handed_on_is_whole_or_refused() {
     let begun =
