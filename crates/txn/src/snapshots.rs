@@ -11,20 +11,19 @@ impl Agent {
     /// board they would not have kept what it reads.
     /// `strict`: of now, and otherwise of a moment that is past for sure.
     pub(crate) async fn enter(&self, strict: bool) -> Result<u64, TxnError> {
-        loop {
-            match self.try_enter(strict) {
-                Some((_, late)) if strict => return Ok(late),
-                Some((early, _)) => return Ok(early),
-                None => _ = self.upper().await?,
-            }
-        }
+        let (early, late) = self.enter_one(strict).await?;
+        Ok(if strict { late } else { early })
     }
 
-    /// An early snapshot: of a moment that is past for sure; and a time that may not be past, and that nothing has which was
-    /// committed before now.
+    /// An early snapshot: of a moment that is past for sure; and the latest that it may be now, which no time of what was committed
+    /// before exceeds.
     pub(crate) async fn enter_early(&self) -> Result<(u64, u64), TxnError> {
+        self.enter_one(false).await
+    }
+
+    async fn enter_one(&self, strict: bool) -> Result<(u64, u64), TxnError> {
         loop {
-            if let Some(both) = self.try_enter(false) {
+            if let Some(both) = self.try_enter(strict) {
                 return Ok(both);
             }
             self.upper().await?;
