@@ -120,6 +120,7 @@ impl Run<'_> {
             until: Until::Time(span),
             warmup: span / 10,
             rate: None,
+            drops: false,
             seed: 1,
         };
         let tally = driver::run(&engine, &workload, &plan, &Arc::new(Control::default()), None)?;

@@ -39,6 +39,9 @@ pub struct View {
 #[repr(align(128))]
 struct Oldest(AtomicU64);
 
+/// Until when who is alone has a lease.
+const FOR_EVER: u64 = u64::MAX;
+
 /// A thread that holds no permit.
 const IDLE: u64 = u64::MAX;
 
@@ -52,7 +55,8 @@ struct Held {
     oldest: Arc<Oldest>,
     /// How many permits there are of each placement, the oldest first.
     permits: RefCell<VecDeque<(u64, usize)>>,
-    config: RefCell<Arc<Config>>,
+    /// As this thread knows it, counted here: threads do not write to each other's lines for each transaction.
+    config: RefCell<Rc<Arc<Config>>>,
 }
 
 /// Leave to act by a configuration, as long as the lease lasts and the regions stay where they are. While
@@ -72,7 +76,7 @@ pub struct Permit {
 pub struct Leave {
     seat: Rc<Held>,
     placed: u64,
-    config: Arc<Config>,
+    config: Rc<Arc<Config>>,
 }
 
 impl View {
@@ -96,7 +100,7 @@ impl View {
     pub fn alone(config: Config) -> Arc<Self> {
         let view = View { managed: false, ..Self::new(config) };
         view.counts(view.epoch());
-        view.extend(Time(u64::MAX));
+        view.extend(Time(FOR_EVER));
         Arc::new(view)
     }
 
@@ -136,7 +140,7 @@ impl View {
     pub fn seat(self: &Arc<Self>) -> Seat {
         let oldest = Arc::new(Oldest(AtomicU64::new(IDLE)));
         self.seats().push(Arc::clone(&oldest));
-        let config = RefCell::new(self.config());
+        let config = RefCell::new(Rc::new(self.config()));
         Seat(Rc::new(Held { view: Arc::clone(self), oldest, permits: RefCell::default(), config }))
     }
 
@@ -159,6 +163,13 @@ impl View {
     /// Whether there is a lease.
     pub fn has_lease(&self, now: Time) -> bool {
         !self.is_put_out() && now.0 < self.valid_until.load(Ordering::Acquire)
+    }
+
+    /// The same; where a lease never ends nobody looks at the clock.
+    #[inline]
+    fn has_lease_by(&self, now: impl FnOnce() -> Time) -> bool {
+        let until = self.valid_until.load(Ordering::Acquire);
+        !self.is_put_out() && (until == FOR_EVER || now().0 < until)
     }
 
     /// Whether this process is no member any more: it must end, and may come back under a new id.
@@ -230,10 +241,10 @@ impl Seat {
             drop(known);
             self.0.tell();
             if config.borrow().epoch != view.epoch() {
-                *config.borrow_mut() = view.config();
+                *config.borrow_mut() = Rc::new(view.config());
             }
-            let permit =
-                Permit { seat: Rc::clone(&self.0), placed, config: Arc::clone(&config.borrow()) };
+            let config = Arc::clone(&**config.borrow());
+            let permit = Permit { seat: Rc::clone(&self.0), placed, config };
             if view.placed.load(Ordering::SeqCst) == placed {
                 return Some(permit);
             }
@@ -242,17 +253,17 @@ impl Seat {
 
     /// Leave to act by the configuration that is known, if that counts and there is a lease; see there.
     #[inline]
-    pub fn leave(&self, now: Time) -> Option<Leave> {
+    pub fn leave(&self, now: impl FnOnce() -> Time) -> Option<Leave> {
         let Held { view, config, .. } = &*self.0;
         // The placement first: the configuration is not older then.
         let placed = view.placed.load(Ordering::Acquire);
-        if view.counting.load(Ordering::Acquire) < placed || !view.has_lease(now) {
+        if view.counting.load(Ordering::Acquire) < placed || !view.has_lease_by(now) {
             return None;
         }
         if config.borrow().epoch != view.epoch() {
-            *config.borrow_mut() = view.config();
+            *config.borrow_mut() = Rc::new(view.config());
         }
-        Some(Leave { seat: Rc::clone(&self.0), placed, config: Arc::clone(&config.borrow()) })
+        Some(Leave { seat: Rc::clone(&self.0), placed, config: Rc::clone(&config.borrow()) })
     }
 
     /// Whether somebody here has a permit: others wait for what it does.
@@ -305,9 +316,9 @@ impl Leave {
 
     /// Whether a completion may be believed: there still is a lease, and all regions are where they were.
     #[inline]
-    pub fn is_valid(&self, now: Time) -> bool {
+    pub fn is_valid(&self, now: impl FnOnce() -> Time) -> bool {
         let view = &self.seat.view;
-        view.placed.load(Ordering::Acquire) == self.placed && view.has_lease(now)
+        view.placed.load(Ordering::Acquire) == self.placed && view.has_lease_by(now)
     }
 }
 

@@ -20,6 +20,7 @@ use crate::queues::Queues;
 use crate::ring::Ring;
 use crate::session::{Noted, Session, THREADS, Vacancy};
 use crate::space::{self, Space};
+use crate::turns::Desk;
 use crate::words::Lock;
 use crate::{Trap, Txn, TxnError, copy, horizon, reach};
 
@@ -38,6 +39,7 @@ pub struct Agent {
     /// Its name in lock words.
     pub(crate) owner: u16,
     pub(crate) links: Links,
+    pub(crate) turns: Desk,
     pub(crate) queues: RefCell<Rc<Queues>>,
     clock: Box<dyn Clock>,
     /// The pool's, which never changes.
@@ -116,6 +118,7 @@ impl Agent {
             thread,
             seat,
             links,
+            turns: Desk::new(&session.turns),
             queues: RefCell::new(Rc::clone(&queues)),
             clock,
             lease,
@@ -195,10 +198,6 @@ impl Agent {
     /// How long others wait before they take a session for dead.
     pub(crate) fn lease(&self) -> Duration {
         self.lease
-    }
-
-    pub(crate) fn queues(&self) -> Rc<Queues> {
-        Rc::clone(&self.queues.borrow())
     }
 
     /// The newest configuration that is known here.

@@ -118,7 +118,7 @@ impl Txn {
         let installed = self.post_in_order(all, logged, unlocks).await;
         match installed {
             // Acknowledged by all replicas of a configuration that counts.
-            Ok(()) if self.leave.is_valid(self.agent.worker.now()) => Ok(unlocks),
+            Ok(()) if self.leave.is_valid(|| self.agent.worker.now()) => Ok(unlocks),
             _ => Box::pin(self.install_again(all, unlocks, time)).await.map(|()| false),
         }
     }

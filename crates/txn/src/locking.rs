@@ -105,7 +105,7 @@ impl Txn {
                 let Some(taken) = self.take_free_turns(locks) else { return Ok(()) };
                 locks.iter().for_each(|entry| self.entries[*entry].turn = None);
                 let (agent, addr) = (Rc::clone(&self.agent), self.entries[taken].target.addr);
-                let turn = agent.session.turns.wait(&agent.worker, addr, self.age, false).await;
+                let turn = agent.turns.wait(&agent.worker, addr, self.age, false).await;
                 self.entries[taken].turn = Some(turn.ok_or(TxnError::Conflict(Why::Older))?);
             }
         }
@@ -116,7 +116,7 @@ impl Txn {
         for entry in ordered {
             let addr = self.entries[entry].target.addr;
             let agent = &self.agent;
-            let turn = agent.session.turns.wait(&agent.worker, addr, self.age, has_others).await;
+            let turn = agent.turns.wait(&agent.worker, addr, self.age, has_others).await;
             self.entries[entry].turn = Some(turn.ok_or(TxnError::Conflict(Why::Older))?);
             has_others = true;
         }
@@ -125,7 +125,7 @@ impl Txn {
 
     /// Takes turns that nobody has, until it finds one that somebody has: which.
     fn take_free_turns(&mut self, locks: &[usize]) -> Option<usize> {
-        let turns = &self.agent.session.turns;
+        let turns = &self.agent.turns;
         locks.iter().copied().find(|at| {
             let entry = &mut self.entries[*at];
             if entry.turn.is_none() {

@@ -16,11 +16,22 @@ impl Agent {
     /// Waits until this may act and all nodes answer: one that does not is put out, or comes back. Not for ever: most
     /// regions are elsewhere.
     pub(crate) async fn ready(&self) -> Result<(Leave, Rc<Queues>), TxnError> {
+        self.check_fenced()?;
+        if let Some(leave) = self.seat.leave(|| self.worker.now())
+            && let Some(queues) = self.whole_queues(leave.config())
+        {
+            return Ok((leave, queues));
+        }
+        Box::pin(self.get_ready()).await
+    }
+
+    /// The same, where it takes longer.
+    async fn get_ready(&self) -> Result<(Leave, Rc<Queues>), TxnError> {
         let mut since = None;
         loop {
             self.check_fenced()?;
             let now = self.worker.now();
-            let leave = self.seat.leave(now);
+            let leave = self.seat.leave(|| now);
             let late = now - *since.get_or_insert(now) > 4 * self.lease;
             match leave {
                 Some(leave) => {
@@ -38,10 +49,16 @@ impl Agent {
         }
     }
 
+    /// Those that are known, if they go to all nodes of a configuration.
+    #[inline]
+    fn whole_queues(&self, config: &Config) -> Option<Rc<Queues>> {
+        let known = self.queues.borrow();
+        (known.epoch == config.epoch && !known.is_broken()).then(|| Rc::clone(&known))
+    }
+
     /// Queues to all nodes of a configuration, connected anew where they were broken.
     pub(crate) async fn reach(&self, config: &Config) -> Rc<Queues> {
-        let known = self.queues();
-        if known.epoch == config.epoch && !known.is_broken() {
+        if let Some(known) = self.whole_queues(config) {
             return known;
         }
         let queues = Rc::new(connect(&self.links, config).await);

@@ -425,7 +425,7 @@ impl Txn {
     /// An error if what nodes have answered may not be believed: the regions moved, or there is no lease.
     #[inline]
     pub(crate) fn check_leave(&self) -> Result<(), TxnError> {
-        if self.leave.is_valid(self.agent.worker.now()) {
+        if self.leave.is_valid(|| self.agent.worker.now()) {
             return Ok(());
         }
         probe!("the regions moved under a transaction");

@@ -6,7 +6,9 @@ use std::ptr::{NonNull, null_mut};
 use std::slice;
 
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, mmap_anonymous, msync, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, mmap_anonymous, msync, munmap,
+};
 
 use super::WORD;
 use crate::sync::AtomicU64;
@@ -34,7 +36,20 @@ impl Mapping {
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: the kernel chooses the place, so no mapping in use is replaced.
         let base = unsafe { mmap_anonymous(null_mut(), bytes.get(), prot, flags) };
-        Self::of(base, bytes)
+        let mapping = Self::of(base, bytes)?;
+        mapping.wish_for_huge_pages();
+        Ok(mapping)
+    }
+
+    /// Objects are read here and there: with small pages most of them are not in the TLB. Where the system does not want to, nothing
+    /// is lost.
+    fn wish_for_huge_pages(&self) {
+        if self.bytes.get() as u64 >= HUGE_PAGE {
+            // SAFETY: the mapping is ours, and what is in it stays as it is.
+            let _ = unsafe {
+                madvise(self.base.as_ptr().cast(), self.bytes.get(), Advice::LinuxHugepage)
+            };
+        }
     }
 
     /// Memory of this process alone, of huge pages that the machine has reserved.

@@ -1,6 +1,7 @@
 //! One coordinator.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use farside_fabric::runtime::Random;
 use farside_fabric::{Time, Worker};
 
-use super::{Shared, Until};
+use super::{Control, Shared, Until};
 use crate::engine::{Effort, Engine, Failure, Rows, Session};
 use crate::history::{Ended, Outcome, Recorder};
 use crate::load::{Effect, Tx, Workload};
@@ -28,6 +29,39 @@ pub(super) struct Coordinator<E: Engine, W: Workload> {
     log: Recorder,
     open: Rc<RefCell<Option<Open<W::Input>>>>,
     rows: Rows,
+    /// Numbers for its next attempts.
+    numbers: Range<u64>,
+    /// Transactions that it has committed and not told of.
+    untold: Untold,
+}
+
+/// Numbers of attempts that a coordinator takes at a time, and commits that it tells of at a time: all threads write
+/// those counters.
+const AT_ONCE: u64 = 64;
+
+/// Transactions that were committed, for those who watch.
+struct Untold {
+    control: Arc<Control>,
+    commits: u64,
+}
+
+impl Untold {
+    fn count(&mut self) {
+        self.commits += 1;
+        if self.commits == AT_ONCE {
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
+        self.control.committed.fetch_add(std::mem::take(&mut self.commits), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        self.tell();
+    }
 }
 
 /// An attempt that has not ended.
@@ -57,7 +91,19 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
             log,
             open: Rc::default(),
             rows: Rows::default(),
+            numbers: 0..0,
+            untold: Untold { control: Arc::clone(&shared.control), commits: 0 },
         }
+    }
+
+    /// The number of its next attempt: no other has the same.
+    fn next_number(&mut self) -> u64 {
+        if self.numbers.is_empty() {
+            let first = self.shared.control.attempts.fetch_add(AT_ONCE, Ordering::Relaxed) + 1;
+            self.numbers = first..first + AT_ONCE;
+        }
+        self.numbers.start += 1;
+        self.numbers.start - 1
     }
 
     /// What is left to be written down if this does not come to its end.
@@ -80,7 +126,8 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
                     return Ok(());
                 }
                 // What arrived in time is served, for as long again: who waits longest counts, too.
-                if self.worker.now() - shared.begin >= 2 * span {
+                let waits = shared.plan.rate.is_some();
+                if waits && self.worker.now() - shared.begin >= 2 * span {
                     self.give_up(span.saturating_sub(arrival - shared.begin));
                     return Ok(());
                 }
@@ -125,14 +172,17 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
         let shared = Rc::clone(&self.shared);
         let (kind, input) = shared.workload.draw(&mut self.random);
         let before = session.effort();
+        // Clocks are read only for those who want to know.
+        let listens = self.log.listens();
+        let time = |worker: &Worker| if listens { shared.engine.now(worker) } else { 0 };
         for tries in 0..MOST_TRIES {
-            let (begin, begun) = (shared.engine.now(&self.worker), self.worker.now());
-            let id = shared.control.attempts.fetch_add(1, Ordering::Relaxed) + 1;
+            let (begin, begun) = (time(&self.worker), self.worker.now());
+            let id = self.next_number();
             let open = Open { id, begin, input: input.clone(), effect: Effect::default() };
             *self.open.borrow_mut() = Some(open);
             let result = self.attempt(session, &input).await;
             *self.open.borrow_mut() = None;
-            let (ended, end) = (self.worker.now(), shared.engine.now(&self.worker));
+            let (ended, end) = (self.worker.now(), time(&self.worker));
             let (outcome, commit_ts) = match &result {
                 Ok((_, time)) => (Outcome::Committed, *time),
                 Err((Failure::Unknown, _)) => (Outcome::Unknown, None),
@@ -177,7 +227,7 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
     }
 
     fn count(
-        &self,
+        &mut self,
         kind: usize,
         outcome: Outcome,
         (arrival, now): (Time, Time),
@@ -185,11 +235,11 @@ impl<E: Engine, W: Workload> Coordinator<E, W> {
         before: Effort,
         after: Effort,
     ) {
+        if outcome == Outcome::Committed {
+            self.untold.count();
+        }
         let shared = &self.shared;
         let mut tally = shared.tally.borrow_mut();
-        if outcome == Outcome::Committed {
-            shared.control.committed.fetch_add(1, Ordering::Relaxed);
-        }
         if now - shared.begin < shared.plan.warmup {
             tally.uncounted += u64::from(outcome == Outcome::Committed);
             return;
