@@ -99,6 +99,9 @@ pub unsafe trait Link {
     /// What this link can do.
     fn capabilities(&self) -> Capabilities;
 
+    /// A verb will probably follow soon for what is there: whoever has that memory at hand may fetch it already.
+    fn expect(&self, _at: u64) {}
+
     /// Starts one doorbell: all its verbs, in the order of the chain. Bounds and alignment have been
     /// checked. An unsignaled doorbell may be completed by a later signaled one.
     fn post(&self, bell: Bell<'_>) -> Posted;

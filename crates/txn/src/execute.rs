@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::entry::Entry;
 use crate::locking::AskedLock;
-use crate::object::{TS, Target, Version};
+use crate::object::{LOCK, TS, Target, Version};
 use crate::protocol::{Conflicts, Locking};
 use crate::queues::replicas;
 use crate::reader::{Asked, Reading};
@@ -71,8 +71,11 @@ impl Txn {
                 continue;
             }
             let at = self.entry(want.target);
-            let entry = &mut self.entries[at];
             let update = want.mode != Mode::Read;
+            if update && hitchhiked {
+                self.expect(want.target);
+            }
+            let entry = &mut self.entries[at];
             entry.fresh |= want.mode == Mode::Fresh;
             if update && hitchhiked {
                 locks.extend((!entry.locked).then_some(at));
@@ -90,6 +93,16 @@ impl Txn {
         reads.sort_unstable();
         reads.dedup();
         self.step(Step { locks, reads, peeks, is_first }).await
+    }
+
+    /// An object will be locked soon, on all replicas.
+    fn expect(&self, target: Target) {
+        let Ok(replicas) = replicas(self.leave.config(), target.addr) else { return };
+        for replica in replicas {
+            if let Ok(queue) = self.queues.to(replica.node) {
+                queue.expect(replica.base + target.addr.offset() + LOCK);
+            }
+        }
     }
 
     /// Whether something is to be written, and is not locked yet.

@@ -9,7 +9,7 @@ use super::client::ClientState;
 use super::gate::{Closed, Gate, all_quiet};
 use super::{Life, Node, Shared};
 use crate::link::{Bell, Capabilities, Control, Link, Persistence, Posted};
-use crate::memory::execute;
+use crate::memory::{execute, prefetch};
 use crate::runtime::Worker;
 use crate::{ClientId, FabricError, NodeId, Result};
 
@@ -94,6 +94,12 @@ unsafe impl Link for LocalLink {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::of_shared_memory(Persistence::Volatile)
+    }
+
+    #[inline]
+    fn expect(&self, at: u64) {
+        // SAFETY: as in `post`.
+        prefetch(unsafe { self.life.get().as_ref() }.memory.words(), at);
     }
 
     #[inline]

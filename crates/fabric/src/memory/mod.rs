@@ -19,6 +19,18 @@ pub const WORD: u64 = 8;
 /// Words of a cache line.
 const LINE: usize = 8;
 
+/// Has the CPU fetch the line of a byte address, if it likes. Nothing is read: any address will do.
+#[inline]
+pub fn prefetch(words: &[AtomicU64], at: u64) {
+    let _line = words.as_ptr().wrapping_add((at / WORD) as usize);
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(_line.cast()) };
+    }
+}
+
 /// Copies words out of shared memory; each word is read atomically, in ascending order.
 #[inline]
 pub fn load_words(from: &[AtomicU64], to: &mut [u64]) {

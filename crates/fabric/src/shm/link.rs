@@ -13,7 +13,7 @@ use super::registry::Entry;
 use super::segment::Segment;
 use super::server::wake;
 use crate::link::{Bell, Capabilities, Completer, Control, Link, Posted, Token};
-use crate::memory::{Lines, execute};
+use crate::memory::{Lines, execute, prefetch};
 use crate::runtime::Worker;
 use crate::sync::Ordering;
 use crate::{ClientId, FabricError, NodeId, Result, Time};
@@ -221,6 +221,10 @@ unsafe impl Link for ShmLink {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::of_shared_memory(self.segment.persistence())
+    }
+
+    fn expect(&self, at: u64) {
+        prefetch(self.segment.data(), at);
     }
 
     #[inline]

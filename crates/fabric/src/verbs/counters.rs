@@ -3,6 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::ops::{Add, AddAssign, Sub};
 
+use smallvec::SmallVec;
+
 use super::slot::{Op, Slot};
 use crate::NodeId;
 
@@ -190,13 +192,15 @@ impl Tally {
     /// Every verb is looked at once: this is done for each round of a transaction.
     pub(super) fn count(&self, phase: Phase, slot: &Slot) {
         let mut nodes = self.nodes.borrow_mut();
-        for bell in &slot.bells {
-            at(&mut nodes, bell.queue().node, phase).doorbells += 1;
+        let of_bells: SmallVec<[u16; 8]> = slot.bells.iter().map(|it| it.queue().node.0).collect();
+        for node in &of_bells {
+            at(&mut nodes, NodeId(*node), phase).doorbells += 1;
         }
+        let (nodes, phase_at) = (&mut nodes[..], phase.place());
         slot.each_verb(|bell, op, words| {
-            let node = slot.bells[bell].queue().node;
-            let kind = &mut nodes[usize::from(node.0)][phase.place()].verbs[op as usize];
-            *kind = (kind.0 + 1, kind.1 + words as u64);
+            let kind = &mut nodes[usize::from(of_bells[bell])][phase_at].verbs[op as usize];
+            kind.0 += 1;
+            kind.1 += words as u64;
         });
         let trips = &self.round_trips[phase.place()];
         trips.set(trips.get() + u64::from(slot.signaled));

@@ -71,6 +71,12 @@ impl Queue {
         self.state.broken.get()
     }
 
+    /// A verb will probably follow soon for what is at an address: nothing happens, but that may be faster then.
+    #[inline]
+    pub fn expect(&self, at: u64) {
+        self.state.link.expect(at);
+    }
+
     /// Runs a service on the node: two-sided, for the control plane.
     pub async fn call(&self, service: u16, request: &[u8]) -> Result<Vec<u8>> {
         if request.len() > MAX_CALL_BYTES {

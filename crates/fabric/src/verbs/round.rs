@@ -91,7 +91,7 @@ impl<'w> Round<'w> {
 }
 
 /// Refuses the round, or counts it; whether to post it.
-#[cold]
+#[inline(never)]
 fn prepare(slot: &mut Slot) -> bool {
     if let Some(refusal) = slot.refusal {
         slot.refuse(refusal);
