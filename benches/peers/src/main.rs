@@ -41,14 +41,42 @@ struct Args {
     /// Requests that a thread has under way at a time (redis)
     #[arg(long, default_value_t = 1)]
     coordinators: usize,
-    /// How many accounts SmallBank has
-    #[arg(long)]
-    accounts: Option<u64>,
+    #[command(flatten)]
+    shape: Sizes,
     /// Commits survive the power
     #[arg(long)]
     sync: bool,
     /// A directory for its files, which is made and removed again
     dir: PathBuf,
+}
+
+/// Size and shape of a workload, where it has them; what is not given is as Farside has it.
+#[derive(clap::Args)]
+struct Sizes {
+    /// Accounts (smallbank)
+    #[arg(long)]
+    accounts: Option<u64>,
+    /// Subscribers (tatp)
+    #[arg(long)]
+    subscribers: Option<u64>,
+    /// Keys (kvs)
+    #[arg(long)]
+    keys: Option<u64>,
+    /// Bytes of a value (kvs)
+    #[arg(long)]
+    value_size: Option<usize>,
+    /// How uneven keys are chosen: 0 evenly, 0.99 as usual (kvs)
+    #[arg(long)]
+    skew: Option<f64>,
+    /// How many of a hundred accesses only read (kvs)
+    #[arg(long)]
+    read_share: Option<u64>,
+    /// How many of a hundred transactions only read (kvs)
+    #[arg(long)]
+    readers: Option<u64>,
+    /// Objects of a transaction (kvs)
+    #[arg(long)]
+    objects: Option<usize>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -57,7 +85,7 @@ enum Store {
     Lmdb,
     LmdbWritemap,
     Redb,
-    /// SmallBank alone
+    /// SmallBank, TATP, and keys and values
     Redis,
     Rocksdb,
     Sqlite,
@@ -69,24 +97,37 @@ fn main() -> Result<()> {
     let kind = named.with_context(|| format!("'{}': no such workload", args.workload))?;
     ensure!(!args.dir.exists(), "{}: expected a directory that is not there", args.dir.display());
     std::fs::create_dir_all(&args.dir)?;
-    let shape = Shape { accounts: args.accounts, threads: args.threads as u64, ..Shape::default() };
-    let rate = match args.store {
-        Store::Redis => run_redis(&args),
-        _ => kind.visit(&shape, Run(&args)).map_err(|why| anyhow!(why)).flatten(),
-    };
+    let rate = kind.visit(&args.shape(), Run(&args)).map_err(|why| anyhow!(why)).flatten();
     std::fs::remove_dir_all(&args.dir)?;
     println!("{:.0}", rate?);
     Ok(())
 }
 
-fn run_redis(args: &Args) -> Result<f64> {
-    ensure!(
-        args.workload == "smallbank" && !args.sync,
-        "redis: expected smallbank, without --sync"
-    );
-    let (accounts, span) =
-        (args.accounts.unwrap_or(200_000), Duration::from_secs_f64(args.seconds));
-    redis::smallbank(&args.dir, accounts, args.threads, args.coordinators.max(1), span)
+impl Args {
+    fn shape(&self) -> Shape {
+        let Sizes { accounts, subscribers, keys, value_size, skew, read_share, readers, objects } =
+            self.shape;
+        let threads = self.threads as u64;
+        Shape {
+            keys,
+            value_size,
+            skew,
+            read_share,
+            readers,
+            objects,
+            accounts,
+            subscribers,
+            threads,
+        }
+    }
+
+    /// How Redis is driven.
+    fn redis(&self) -> Result<redis::Plan> {
+        ensure!(!self.sync, "redis: expected no --sync");
+        let span = Duration::from_secs_f64(self.seconds);
+        let depth = self.coordinators.max(1);
+        Ok(redis::Plan { dir: self.dir.clone(), threads: self.threads, depth, span })
+    }
 }
 
 struct Run<'a>(&'a Args);
@@ -98,7 +139,7 @@ impl Visit for Run<'_> {
         let (dir, sync): (&Path, bool) = (&self.0.dir, self.0.sync);
         match self.0.store {
             Store::Fjall => self.on(fjall::Fjall::open(dir, sync)?, workload),
-            Store::Redis => Err(anyhow!("redis has a program of its own")),
+            Store::Redis => self.0.redis()?.run_any(Box::new(workload)),
             Store::Lmdb => self.on(lmdb::Lmdb::open(dir, sync, false)?, workload),
             Store::LmdbWritemap => self.on(lmdb::Lmdb::open(dir, sync, true)?, workload),
             Store::Redb => self.on(redb_store::Redb::open(dir, sync)?, workload),

@@ -13,10 +13,12 @@ pub(crate) enum ProtocolArg {
     Preset(Protocol),
 }
 
-const ALL: [ProtocolArg; 6] = [
+const ALL: [ProtocolArg; 8] = [
     ProtocolArg::Preset(Protocol::FARSIDE),
     ProtocolArg::Preset(Protocol::FORD),
     ProtocolArg::Preset(Protocol::FORD_LV),
+    ProtocolArg::Preset(Protocol::FORD_LV_NODE),
+    ProtocolArg::Preset(Protocol::FORD_LV_SWITCH),
     ProtocolArg::Preset(Protocol::FARM),
     ProtocolArg::Preset(Protocol::DRTM_H),
     ProtocolArg::Reference,

@@ -128,6 +128,7 @@ async fn reach(
         address: number.to_string(),
         incarnation: 0,
         bytes,
+        versions: false,
     };
     match &url.place {
         Place::Memory => {
@@ -163,6 +164,7 @@ async fn reach(
                     address: address.clone(),
                     bytes: 0,
                     draining: false,
+                    versions: false,
                 };
                 let queue = connect.connect(worker, &node).await?;
                 if farside_pool::is_member(worker, &queue).await? {
@@ -177,7 +179,7 @@ async fn reach(
                 }
                 let incarnation = queue.capabilities().life;
                 let (address, bytes) = (address.clone(), queue.memory_bytes());
-                nodes.push(Newcomer { address, incarnation, bytes });
+                nodes.push(Newcomer { address, incarnation, bytes, versions: false });
             }
             Ok((fabric, nodes, CONTROL_BYTES))
         }

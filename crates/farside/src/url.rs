@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use farside_txn::protocol::Flush;
-use farside_txn::{Limits, OldVersions, Protocol};
+use farside_txn::{Limits, OldVersions, Protocol, Versions};
 
 use crate::{Error, Result};
 
@@ -92,10 +92,10 @@ impl Url {
             })?;
         }
         let phases = &mut parsed.limits.protocol;
-        if phases.version_cache && parsed.place != Place::Memory {
+        if phases.versions == Versions::Process && parsed.place != Place::Memory {
             return Err(wrong(format!(
-                "protocol={}: a version cache is sound only where all who write share it; expected mem:, or \
-                 {0}-without-version-cache",
+                "protocol={}: a version cache of a process is sound only where no other one writes; expected mem:, \
+                 {0}-node in a pool that has a node for versions, or {0}-without-version-cache",
                 phases.name
             )));
         }

@@ -25,6 +25,16 @@ pub struct Node {
     pub bytes: u64,
     /// It is to leave: nothing new is placed there, and no primary stays.
     pub draining: bool,
+    /// It is for a version cache, and for no regions.
+    #[serde(default)]
+    pub versions: bool,
+}
+
+impl Node {
+    /// Whether copies of regions may be placed there.
+    pub(crate) fn takes_regions(&self) -> bool {
+        !self.draining && !self.versions
+    }
 }
 
 /// A region and where its copies are.
@@ -177,6 +187,17 @@ impl Config {
         self.nodes.iter().find(|node| node.id == id)
     }
 
+    /// The node with the version cache: whoever writes tells it, as long as there is one.
+    pub fn version_cache(&self) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.versions && !node.draining)
+    }
+
+    /// Whether verbs that were meant for one configuration may be posted by the other: all that transactions use is where it was.
+    pub(crate) fn is_placed_like(&self, other: &Config) -> bool {
+        let cache = |config: &Config| config.version_cache().map(|node| node.id);
+        self.regions == other.regions && cache(self) == cache(other)
+    }
+
     /// Whether a life of a node is over.
     pub fn is_past(&self, incarnation: u64) -> bool {
         self.past_lives.contains(&incarnation)
@@ -209,8 +230,8 @@ impl Config {
     pub fn add_node(&mut self, node: &Newcomer) -> u16 {
         let id = self.next_node;
         self.next_node += 1;
-        let Newcomer { address, incarnation, bytes } = node.clone();
-        self.nodes.push(Node { id, incarnation, address, bytes, draining: false });
+        let Newcomer { address, incarnation, bytes, versions } = node.clone();
+        self.nodes.push(Node { id, incarnation, address, bytes, draining: false, versions });
         if self.nodes.len() == 1 {
             self.move_home(id);
         }
@@ -297,7 +318,7 @@ impl Config {
 /// A node that is no member yet.
 #[cfg(test)]
 pub(crate) fn newcomer(address: &str, incarnation: u64) -> Newcomer {
-    Newcomer { address: address.into(), incarnation, bytes: 1 << 30 }
+    Newcomer { address: address.into(), incarnation, bytes: 1 << 30, versions: false }
 }
 
 /// A configuration to begin with.

@@ -72,7 +72,7 @@ impl Host {
         let means = self.means(worker)?;
         let incarnation = fresh_id()?;
         let address = self.address.clone();
-        let node = Node { id: 0, incarnation, address, bytes: 0, draining: false };
+        let node = Node { id: 0, incarnation, address, bytes: 0, draining: false, versions: false };
         let queue = means.connect.connect(worker, &node).await?;
         let terms = self.terms_of_pool().await;
         let keeper = Keeper::format(worker, queue, terms, incarnation).await?;

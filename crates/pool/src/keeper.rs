@@ -27,6 +27,7 @@ pub struct Keeper {
     queue: Queue,
     terms: Terms,
     incarnation: u64,
+    versions: bool,
 }
 
 /// Why a keeper has ended.
@@ -54,14 +55,20 @@ impl Keeper {
         // Last, so that nobody sees half of it.
         bell.write(NODE, &[MAGIC]);
         round.ring().await?;
-        Ok(Keeper { worker: worker.clone(), queue, terms, incarnation })
+        Ok(Keeper { worker: worker.clone(), queue, terms, incarnation, versions: false })
+    }
+
+    /// Of a node for a version cache, and for no regions.
+    #[must_use]
+    pub fn for_versions(self, versions: bool) -> Self {
+        Keeper { versions, ..self }
     }
 
     /// The node as one that is no member yet, reached at `address`.
     pub fn newcomer(&self, address: &str) -> Newcomer {
         let on_chip = self.queue.capabilities().on_chip_bytes;
         let (incarnation, bytes) = (self.incarnation, self.queue.memory_bytes() - on_chip);
-        Newcomer { address: address.into(), incarnation, bytes }
+        Newcomer { address: address.into(), incarnation, bytes, versions: self.versions }
     }
 
     /// Asks for membership at `address`, and beats until the node is put out. `heard` is told when the

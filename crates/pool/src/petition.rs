@@ -47,6 +47,9 @@ pub struct Newcomer {
     pub incarnation: u64,
     /// How much memory it has.
     pub bytes: u64,
+    /// It is for a version cache, and for no regions.
+    #[serde(default)]
+    pub versions: bool,
 }
 
 impl Petition {

@@ -51,7 +51,7 @@ impl Config {
             let is_free = |node: &&Node| {
                 let mut all = region.replicas.iter().chain(&region.joining);
                 let end = self.free_base(node.id, first).checked_add(region.bytes);
-                !node.draining
+                node.takes_regions()
                     && all.all(|replica| replica.node != node.id)
                     && end.is_some_and(|end| end <= node.bytes)
             };
@@ -143,7 +143,7 @@ impl Config {
             let end = self.free_base(node.id, first).checked_add(bytes);
             end.is_some_and(|end| end <= node.bytes)
         };
-        let takers = self.nodes.iter().filter(|node| !node.draining && has_room(node));
+        let takers = self.nodes.iter().filter(|node| node.takes_regions() && has_room(node));
         let mut nodes: Vec<_> = takers.map(|node| (self.roles(node.id), node.id)).collect();
         if nodes.len() < copies || copies == 0 || self.regions.len() == MAX_REGIONS {
             return None;

@@ -199,7 +199,7 @@ impl View {
         if config.epoch <= known.epoch {
             return;
         }
-        if known.regions != config.regions || known.epoch + 1 != config.epoch {
+        if !known.is_placed_like(&config) || known.epoch + 1 != config.epoch {
             // In one order with what seats say: either the permit is seen by whoever acknowledges, or the
             // new placement by whoever asks for a permit.
             self.placed.store(config.epoch, Ordering::SeqCst);

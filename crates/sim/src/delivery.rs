@@ -141,7 +141,8 @@ impl State {
         process.posted.0 += 1;
         process.posted.1 += flight.verbs.len() as u64;
         side.flights.push_back(number);
-        let mut arrival = sent + profile.wire + self.random.below(profile.jitter + 1);
+        let wire = self.nodes[side.node as usize].wire;
+        let mut arrival = sent + wire + self.random.below(profile.jitter + 1);
         let (queue, verbs) = (flight.queue, flight.verbs.len() as u64);
         arrival += self.delay();
         if self.strikes(FaultKind::Error) {
@@ -275,7 +276,8 @@ impl State {
             .sum();
         let side = &mut self.queues[queue as usize];
         let process = &mut self.processes[side.process as usize];
-        let there = answer_at + profile.wire + self.random.below(profile.jitter + 1);
+        let wire = self.nodes[side.node as usize].wire;
+        let there = answer_at + wire + self.random.below(profile.jitter + 1);
         // One that is late keeps the NIC from nothing else.
         let there =
             process.nics.serve(&profile, side.here, Engine::Receiving, there, 0, bytes) + late;

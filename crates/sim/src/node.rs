@@ -18,6 +18,8 @@ const MERGED_GRAINS: usize = 6 * (16 << 10) / 256;
 
 pub(crate) struct Node {
     pub(crate) alive: bool,
+    /// How long a message is on its way.
+    pub(crate) wire: u64,
     /// Counts restarts: queues know the one they were connected to.
     pub(crate) incarnation: u32,
     pub(crate) paused_until: u64,
@@ -58,6 +60,7 @@ impl Node {
         let words = (bytes + profile.on_chip_bytes) as usize / 8;
         Node {
             alive: true,
+            wire: profile.wire,
             incarnation: 0,
             paused_until: 0,
             exposed: false,

@@ -46,6 +46,13 @@ impl Sim {
         NodeId(state.nodes.len() as u16 - 1)
     }
 
+    /// A node is nearer than the others, by this share of their distance.
+    pub fn move_near(&self, node: NodeId, share: f64) {
+        let mut state = self.world.state();
+        let wire = state.profile.wire;
+        state.nodes[usize::from(node.0)].wire = (wire as f64 * share) as u64;
+    }
+
     /// Adds a client process, on a machine of its own. With [`FaultKind::Clock`] its clock is off.
     pub fn add_process(&self) -> ProcessId {
         let next = self.world.state().processes.len() as u64 + 1;

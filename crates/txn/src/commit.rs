@@ -158,9 +158,14 @@ impl Txn {
             .into_iter()
             .for_each(Slots::are_used);
         let installed = self.install(writes, logged.as_mut(), time).await;
-        if installed == Ok(true) {
+        if installed.as_ref().is_ok_and(|it| it.unlocked) {
             release.has_no_primaries(self.leave.config(), &self.written_objects());
             self.agent.note_held(self.held.take());
+        }
+        let told = installed.as_ref().is_ok_and(|it| it.told);
+        if !told && !self.agent.has(Trap::MarksTakenBackAnyway) {
+            // What the cache says may not be so any more: the marks stay.
+            release.marks.clear();
         }
         self.entries.clear();
         self.blobs.clear();

@@ -20,6 +20,8 @@ pub(crate) struct Entry {
     pub(crate) unproved: bool,
     /// Lock CASes were posted: to be taken back.
     pub(crate) posted: bool,
+    /// The version cache of a node knows that it may be written.
+    pub(crate) marked: bool,
     /// It is at a place that was just allocated.
     pub(crate) fresh: bool,
     /// What was read here must still be so at the commit.
@@ -43,6 +45,7 @@ impl Entry {
             claimed: false,
             unproved: false,
             posted: false,
+            marked: false,
             fresh: false,
             counts: true,
             needed: false,

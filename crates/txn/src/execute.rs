@@ -9,6 +9,7 @@ use farside_pool::Replica;
 use smallvec::SmallVec;
 
 use crate::entry::Entry;
+use crate::far_versions::FarVersions;
 use crate::locking::AskedLock;
 use crate::object::{LOCK, TS, Target, Version};
 use crate::protocol::{Conflicts, Locking};
@@ -290,8 +291,9 @@ impl Txn {
         let (agent, queues) = (Rc::clone(&self.agent), Rc::clone(&self.queues));
         let mut round = agent.worker.round().counted(&agent.tally, EXECUTE);
         let mut posted = Posted { locks: Few::new(), reads: Few::new(), peeks: Vec::new() };
+        let versions = FarVersions::of(self.leave.config(), &queues)?;
         for entry in &step.locks {
-            posted.locks.push(self.ask(*entry, &mut round, &queues)?);
+            posted.locks.push(self.ask(*entry, &mut round, &queues, versions)?);
         }
         for reading in readings.iter() {
             let target = self.entries[reading.entry].target;

@@ -6,6 +6,7 @@ use farside_fabric::{Doorbell, probe};
 use farside_pool::{Addr, Config, Replica};
 use smallvec::SmallVec;
 
+use crate::far_versions::FarVersions;
 use crate::log::Logged;
 use crate::object::{HEADER, IN_USE, LOCK, Raw, TS, Target};
 use crate::protocol::{Copies, Flush, Undo};
@@ -50,6 +51,17 @@ struct Part {
     to: To,
     /// With the locks behind it: nobody needs them any more.
     unlock: bool,
+    /// And to the version cache of a node, if there is one: the time of the commit.
+    tells: Option<u64>,
+}
+
+/// How an install went.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Installed {
+    /// Primaries are unlocked already.
+    pub(crate) unlocked: bool,
+    /// The version cache of a node knows, if there is one.
+    pub(crate) told: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -107,19 +119,24 @@ impl Txn {
         Ok(all)
     }
 
-    /// Records and bodies to all replicas. After this is posted there is no way back. Whether primaries are unlocked already.
+    /// Records and bodies to all replicas. After this is posted there is no way back.
     pub(crate) async fn install(
         &self,
         all: &Writes,
         logged: Option<&mut Logged>,
         time: u64,
-    ) -> Result<bool, TxnError> {
+    ) -> Result<Installed, TxnError> {
         let unlocks = self.may_unlock(all);
-        let installed = self.post_in_order(all, logged, unlocks).await;
+        let installed = self.post_in_order(all, logged, unlocks, time).await;
         match installed {
             // Acknowledged by all replicas of a configuration that counts.
-            Ok(()) if self.leave.is_valid(|| self.agent.worker.now()) => Ok(unlocks),
-            _ => Box::pin(self.install_again(all, unlocks, time)).await.map(|()| false),
+            Ok(()) if self.leave.is_valid(|| self.agent.worker.now()) => {
+                Ok(Installed { unlocked: unlocks, told: true })
+            }
+            _ => {
+                let installed = Box::pin(self.install_again(all, unlocks, time)).await;
+                installed.map(|()| Installed { unlocked: false, told: false })
+            }
         }
     }
 
@@ -202,6 +219,7 @@ impl Txn {
         all: &Writes,
         mut logged: Option<&mut Logged>,
         unlocks: bool,
+        time: u64,
     ) -> Result<(), TxnError> {
         let (config, queues) = (self.leave.config(), &*self.queues);
         if let Some(logged) = logged.as_deref_mut().filter(|_| self.keeps_in_any_order(queues)) {
@@ -211,12 +229,13 @@ impl Txn {
             logged.written().await?;
         }
         let records = !all.logged && !self.post_records(all, config, queues).await?;
-        let part = Part { records, bodies: true, to: To::All, unlock: false };
+        // The cache is told with the first bodies: before any lock is given back.
+        let part = Part { records, bodies: true, to: To::All, unlock: false, tells: Some(time) };
         match self.protocol().copies {
             Copies::Together => self.post_part(all, config, queues, part).await?,
             Copies::BackupsFirst => {
                 self.post_part(all, config, queues, Part { to: To::Backups, ..part }).await?;
-                let part = Part { to: To::Primaries, unlock: unlocks, ..part };
+                let part = Part { to: To::Primaries, unlock: unlocks, tells: None, ..part };
                 self.post_part(all, config, queues, part).await?;
             }
         }
@@ -235,7 +254,7 @@ impl Txn {
         queues: &Queues,
     ) -> Result<(), TxnError> {
         let records = !self.post_records(all, config, queues).await?;
-        let part = Part { records, bodies: true, to: To::All, unlock: false };
+        let part = Part { records, bodies: true, to: To::All, unlock: false, tells: None };
         self.post_part(all, config, queues, part).await?;
         self.flush_writes(all, config, queues).await
     }
@@ -256,7 +275,8 @@ impl Txn {
     ) -> Result<bool, TxnError> {
         let ahead = self.protocol().undo == Undo::Ahead || self.keeps_in_any_order(queues);
         if ahead {
-            let part = Part { records: true, bodies: false, to: To::All, unlock: false };
+            let part =
+                Part { records: true, bodies: false, to: To::All, unlock: false, tells: None };
             self.post_part(all, config, queues, part).await?;
         }
         Ok(ahead)
@@ -282,6 +302,15 @@ impl Txn {
             for replica in self.held(config, addr)?.filter(|it| self.is_among(part.to, addr, it)) {
                 posted = true;
                 self.post_copy(all, write, part, round.to(queues.to(replica.node)?), replica.base);
+            }
+        }
+        if let Some(time) = part.tells
+            && let Some(versions) = FarVersions::of(config, queues)?
+            && !agent.has(Trap::CacheIsNotTold)
+        {
+            for write in &all.writes {
+                posted = true;
+                versions.tell(self.entries[write.entry].target.addr, time, &mut round);
             }
         }
         if !posted {

@@ -24,7 +24,7 @@
 //! | [`Agent`], `reach` | a thread of a session, and how it reaches the nodes |
 //! | [`Txn`] | a transaction; `execute`, `reader`, `locking`, `validate`, `log`, `install` and `release` are its phases, `commit` their order |
 //! | [`protocol`] | which technique each phase uses: presets of the papers |
-//! | `versions` | a version cache, in the memory of the compute node |
+//! | `versions`, `far_versions` | a version cache, in the memory of the compute node, or at a node of its own |
 //!
 //! | round trips | |
 //! | --- | --- |
@@ -42,6 +42,7 @@ mod early;
 mod entry;
 mod error;
 mod execute;
+mod far_versions;
 mod holding;
 mod horizon;
 mod install;
@@ -80,7 +81,7 @@ pub use holding::Holding;
 pub use level::Level;
 pub use object::{Target, Version};
 pub use old::OldVersions;
-pub use protocol::{Protocol, Technique};
+pub use protocol::{Protocol, Technique, Versions};
 pub use scrub::{Flaw, Names, Scrub, Scrubbed, Wrong};
 pub use session::{Identity, Limits, Session};
 pub use trap::Trap;

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use crate::agent::Agent;
 use crate::execute::{Few, Left, Step};
+use crate::far_versions::FarVersions;
 use crate::object::{LOCK, TS, Version};
 use crate::protocol::{Conflicts, Locking};
 use crate::queues::{Queues, written};
@@ -35,6 +36,8 @@ pub(crate) struct AskedLock {
     entry: usize,
     bits: SmallVec<[(Replica, Ticket<Word>); 5]>,
     behind: Behind,
+    /// With a mark in the version cache of a node.
+    marks: bool,
 }
 
 /// What is behind the lock of a primary.
@@ -141,6 +144,7 @@ impl Txn {
         entry: usize,
         round: &mut Round<'q>,
         queues: &'q Queues,
+        versions: Option<FarVersions<'q>>,
     ) -> Result<AskedLock, TxnError> {
         let word = self.lock.map_or(0, Lock::to_word);
         let (target, seen) = (self.entries[entry].target, self.entries[entry].is_seen());
@@ -159,7 +163,11 @@ impl Txn {
             });
         }
         let behind = behind.expect("there is a primary");
-        Ok(AskedLock { entry, bits, behind })
+        let versions = versions.filter(|_| !self.entries[entry].marked);
+        if let Some(versions) = &versions {
+            versions.mark(target.addr, round);
+        }
+        Ok(AskedLock { entry, bits, behind, marks: versions.is_some() })
     }
 
     /// Which locks are ours, and which not.
@@ -172,6 +180,7 @@ impl Txn {
     ) -> Result<(), TxnError> {
         let mut outcome = Ok(());
         for lock in asked {
+            self.entries[lock.entry].marked |= lock.marks;
             let lost = |(_, bit): &&(Replica, Ticket<Word>)| done[*bit] != 0;
             let lost = lock.bits[1..].iter().filter(lost).map(|(replica, _)| *replica);
             left.missing.extend(lost.map(|replica| (lock.entry, replica)));

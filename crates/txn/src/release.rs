@@ -10,6 +10,7 @@ use farside_pool::{Addr, Config, Replica};
 use smallvec::SmallVec;
 
 use crate::agent::Agent;
+use crate::far_versions::Mark;
 use crate::holding::Held;
 use crate::object::{IN_USE, LOCK, Raw};
 use crate::queues::{Queues, written};
@@ -29,6 +30,8 @@ pub(crate) struct Release {
     queues: Rc<Queues>,
     word: u64,
     places: SmallVec<[(Replica, Addr); 9]>,
+    /// Marks in the version cache of a node, taken back with the locks.
+    pub(crate) marks: SmallVec<[Mark; 3]>,
     /// Handed over when the locks are free.
     pub(crate) turns: SmallVec<[Turn; 3]>,
     /// Places that were allocated and not used.
@@ -57,6 +60,7 @@ impl Release {
             queues: Rc::clone(&txn.queues),
             word: txn.lock.map_or(0, Lock::to_word),
             places: SmallVec::new(),
+            marks: SmallVec::new(),
             turns: SmallVec::new(),
             unused: Vec::new(),
             blobs: Vec::new(),
@@ -95,6 +99,7 @@ impl Release {
 
     fn is_needed(&self) -> bool {
         !(self.places.is_empty()
+            && self.marks.is_empty()
             && self.turns.is_empty()
             && self.unused.is_empty()
             && self.blobs.is_empty())
@@ -178,6 +183,7 @@ impl Release {
             queues: Rc::clone(&self.queues),
             word: self.word,
             places: std::mem::take(&mut self.places),
+            marks: std::mem::take(&mut self.marks),
             turns: std::mem::take(&mut self.turns),
             unused: std::mem::take(&mut self.unused),
             blobs: std::mem::take(&mut self.blobs),
@@ -195,10 +201,12 @@ impl Release {
     async fn ring(&mut self) -> Result<(), TxnError> {
         // Whoever is next asks for the locks behind this, and mostly finds them free: a round trip less.
         let turns = std::mem::take(&mut self.turns);
-        if self.places.is_empty() {
+        let marks = std::mem::take(&mut self.marks);
+        if self.places.is_empty() && marks.is_empty() {
             return Ok(());
         }
         let mut round = self.agent.worker.round().counted(&self.agent.tally, RELEASE);
+        marks.into_iter().for_each(|mark| mark.take_back(&self.queues, &mut round));
         for (replica, addr) in &self.places {
             let mut bell = round.to(self.queues.to(replica.node)?);
             let at = replica.base + addr.offset() + LOCK;

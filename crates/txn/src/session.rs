@@ -11,7 +11,7 @@ use std::time::Duration;
 use farside_pool::Addr;
 
 use crate::old::{OldVersions, Outside};
-use crate::protocol::Protocol;
+use crate::protocol::{Protocol, Versions};
 use crate::system::PLACES;
 use crate::turns::Turns;
 use crate::versions::VersionCache;
@@ -157,7 +157,7 @@ pub(crate) struct Vacancy {
 impl Session {
     /// The session of this process.
     pub fn new(identity: Identity, limits: Limits) -> Arc<Self> {
-        Self::sharing(identity, limits, limits.protocol.version_cache.then(Arc::default))
+        Self::sharing(identity, limits, (limits.protocol.versions == Versions::Process).then(Arc::default))
     }
 
     /// The same with a version cache that others have, too.

@@ -10,6 +10,7 @@ use farside_pool::{Addr, Leave};
 use crate::agent::Agent;
 use crate::blob::NewBlob;
 use crate::entry::{Entry, UNSEEN};
+use crate::far_versions::FarVersions;
 use crate::holding::Held;
 use crate::log::Logged;
 use crate::object::{Target, Version};
@@ -446,8 +447,12 @@ impl Txn {
 
     fn gather_locks(&mut self) -> Box<Release> {
         let mut release = Release::new(self);
+        let versions = FarVersions::of(self.leave.config(), &self.queues).ok().flatten();
         for entry in &mut self.entries {
             release.turns.extend(entry.turn.take());
+            if std::mem::take(&mut entry.marked) {
+                release.marks.extend(versions.map(|it| it.mark_of(entry.target.addr)));
+            }
             if std::mem::take(&mut entry.posted) {
                 release.add(self.leave.config(), entry.target.addr);
             }

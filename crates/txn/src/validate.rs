@@ -14,10 +14,18 @@ use crate::{Trap, TxnError, VALIDATE, Why};
 
 /// An object to be looked at again.
 #[derive(Clone, Copy)]
-struct Doubt {
-    entry: usize,
+pub(crate) struct Doubt {
+    pub(crate) entry: usize,
     /// What the version cache has to know, to take in what the copies say.
     marks: Option<u32>,
+    /// Its place in the version cache of a node, which nobody had marked when that was asked.
+    pub(crate) unmarked: Option<u64>,
+}
+
+impl Doubt {
+    fn of(entry: usize, marks: Option<u32>) -> Self {
+        Doubt { entry, marks, unmarked: None }
+    }
 }
 
 /// What was asked for: the time of what is locked by this transaction, or a lock and the time behind it.
@@ -40,7 +48,8 @@ impl Txn {
     /// Looks again at what was only read, at any replica: not locked, and unchanged. Whoever holds it may give it back
     /// as it was: that is waited for, if nobody can wait for this one.
     pub(crate) async fn validate(&mut self) -> Result<(), TxnError> {
-        let doubts = self.doubts()?;
+        let mut doubts = self.doubts()?;
+        self.ask_far_versions(&mut doubts).await?;
         if doubts.is_empty() {
             return Ok(());
         }
@@ -71,19 +80,19 @@ impl Txn {
         let mut doubts = SmallVec::new();
         for (at, entry) in self.entries.iter().enumerate() {
             if entry.unproved {
-                doubts.push(Doubt { entry: at, marks: None });
+                doubts.push(Doubt::of(at, None));
             }
             if !entry.is_only_read() {
                 continue;
             }
             let versions = self.agent.session.versions.as_ref();
             match versions.map(|known| known.ask(entry.target.addr, entry.version.ts)) {
-                None => doubts.push(Doubt { entry: at, marks: None }),
+                None => doubts.push(Doubt::of(at, None)),
                 Some(Answer::Same) => probe!("a version is found in the cache"),
                 Some(Answer::Changed) => return Err(TxnError::Conflict(Why::Changed)),
                 Some(Answer::Unknown(marks)) => {
                     probe!("a version is not found in the cache");
-                    doubts.push(Doubt { entry: at, marks: Some(marks) });
+                    doubts.push(Doubt::of(at, Some(marks)));
                 }
             }
         }
@@ -131,6 +140,9 @@ impl Txn {
             if lock == 0 {
                 let versions = self.agent.session.versions.as_ref();
                 versions.zip(doubt.marks).inspect(|(cache, marks)| cache.note(addr, known, *marks));
+                if let Some(unmarked) = doubt.unmarked {
+                    self.fill_in(addr, known, unmarked);
+                }
             } else if !agent.has(Trap::ValidationIgnoresLocks) {
                 locked = Some((addr, lock));
             }

@@ -1,6 +1,6 @@
-//! SmallBank on one thread and three copies in this process, with nothing beside it: for counting instructions.
+//! SmallBank on one thread and some copies in this process, with nothing beside it: for counting instructions.
 //!
-//! `cargo xtask txn-cost` runs it under callgrind.
+//! `cargo xtask txn-cost` runs it under callgrind: `smallbank_cost KIND ROUNDS PROTOCOL COPIES`. Prints rounds, doorbells and verbs.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use farside_fabric::{ClientId, NodeId, Worker, local};
 use farside_index::Client;
 use farside_pool::{Config, Connect, Connecting, Links, Newcomer, Node, View};
 use farside_txn::clock::WorkerClock;
-use farside_txn::{Agent, Identity, Limits, Parts, Session};
+use farside_txn::{Agent, Identity, Limits, Parts, Protocol, Session};
 use farside_workloads::engine::{
     Engine, Failure, Rows, Session as _, Table, TableSession, TableShape, Tables,
 };
@@ -78,20 +78,26 @@ fn one(
 }
 
 fn main() {
-    let mut args = std::env::args().skip(1).map(|arg| arg.parse::<u64>().expect("numbers"));
-    let (kind, rounds) = (args.next().unwrap_or(6) as usize, args.next().unwrap_or(1000));
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize, usual: u64| {
+        args.get(at).map_or(usual, |arg| arg.parse().expect("a number"))
+    };
+    let (kind, rounds, copies) = (number(0, 6) as usize, number(1, 1000), number(3, 3));
+    let protocol = args.get(2).map_or(Protocol::FARSIDE, |it| Protocol::spelled(it).expect("one"));
     const NODE_BYTES: u64 = 64 << 20;
-    let cluster = local::Cluster::new(3, NODE_BYTES).unwrap();
+    let cluster = local::Cluster::new(copies as u16, NODE_BYTES).unwrap();
     let mut config = Config::first(ClientId(1), Duration::from_secs(1));
-    for number in 0..3u64 {
+    for number in 0..copies {
         let (address, incarnation) = (number.to_string(), number);
-        config.add_node(&Newcomer { address, incarnation, bytes: NODE_BYTES });
+        let bytes = NODE_BYTES;
+        config.add_node(&Newcomer { address, incarnation, bytes, versions: false });
     }
-    (0..3).for_each(|_| _ = config.add_region(NODE_BYTES / 3 / 65536 * 65536, 3, 0).unwrap());
+    let bytes = NODE_BYTES / copies / 65536 * 65536;
+    (0..copies).for_each(|_| _ = config.add_region(bytes, copies as usize, 0).unwrap());
     let worker = Worker::new(1);
     let connect: Rc<dyn Connect> = Rc::new(Here(cluster.client()));
     let parts = Parts {
-        session: Session::new(Identity { slot: 0, client: 1, since: 0 }, Limits::default()),
+        session: Session::new(Identity { slot: 0, client: 1, since: 0 }, Limits::default().following(protocol)),
         seat: View::alone(config).seat(),
         links: Links::careless(&worker, &connect),
         clock: Box::new(WorkerClock::of_host(&worker)),
@@ -104,7 +110,13 @@ fn main() {
         bank.setup(&engine, &worker).await.unwrap();
     });
     let (mut session, mut random) = (engine.session(&worker), Random::new(7));
+    let tally = engine.client.agent().tally();
+    tally.reset();
     for _ in 0..rounds {
         one(&worker, &bank, &mut session, &mut random, kind);
     }
+    let counts = tally.total();
+    let per = |count: u64| count as f64 / rounds as f64;
+    let (trips, bells, verbs) = (counts.round_trips, counts.doorbells, counts.verbs());
+    println!("{:.3} {:.3} {:.3}", per(trips), per(bells), per(verbs));
 }

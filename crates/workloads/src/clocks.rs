@@ -24,7 +24,7 @@ pub fn mean_uncertainty(profile: Profile, machines: u64, seed: u64) -> Duration 
     let node = sim.add_node(4096);
     let mut config = Config::first(ClientId(1), Duration::from_secs(1));
     let address = node.0.to_string();
-    config.add_node(&Newcomer { address, incarnation: 0, bytes: 4096 });
+    config.add_node(&Newcomer { address, incarnation: 0, bytes: 4096, versions: false });
     config.sessions = (0..machines)
         .map(|number| farside_pool::Session { client: number, slot: 0, serial: number })
         .collect();

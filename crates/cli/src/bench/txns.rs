@@ -10,7 +10,9 @@ use anyhow::{Context, Result, anyhow, ensure};
 use farside_fabric::{Persistence, Worker};
 use farside_sim::{Busy, Faults, Profile, Sim};
 use farside_workloads::driver::{self, Control, Plan, Tally, Until};
-use farside_workloads::engine::{DatabaseEngine, Engine, Limits, Reference, SimTables};
+use farside_workloads::engine::{
+    DatabaseEngine, Engine, Limits, Reference, SimTables, Versions,
+};
 use farside_workloads::history::Sink;
 use farside_workloads::load::{Kind, Visit, Workload};
 use farside_workloads::trial::simulate;
@@ -70,10 +72,10 @@ fn check(args: &BenchArgs) -> Result<()> {
         "--compute: transactions run in one process so far; several machines can be simulated"
     );
     let protocol = args.protocol.protocol(&args.without)?;
-    let shares_versions = protocol.is_some_and(|protocol| protocol.version_cache);
+    let versions = protocol.map(|protocol| protocol.versions);
     ensure!(
-        !shares_versions || args.compute == 1,
-        "--compute: a version cache is in one machine so far; expected --without version-cache"
+        versions != Some(Versions::Process) || args.compute == 1,
+        "--compute: the version cache of ford-lv is in one machine; expected ford-lv-node, ford-lv-switch, or --without version-cache"
     );
     ensure!(
         args.connect.is_none() || args.protocol.is_default() && args.without.is_empty(),

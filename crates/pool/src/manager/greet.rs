@@ -59,8 +59,8 @@ fn asking(state: &State) -> Vec<(String, Newcomer)> {
 
 /// Whether a node answers in the life that it says it is in.
 async fn answers(state: &State, links: &Links, newcomer: &Newcomer) -> bool {
-    let Newcomer { address, incarnation, bytes } = newcomer.clone();
-    let node = Node { id: u16::MAX, incarnation, address, bytes, draining: false };
+    let Newcomer { address, incarnation, bytes, versions } = newcomer.clone();
+    let node = Node { id: u16::MAX, incarnation, address, bytes, draining: false, versions };
     // The door may be open since long: it has to answer now.
     let asking = async {
         is_member(&state.means.worker, &links.to(&node).await?).await.ok().filter(|is| *is)

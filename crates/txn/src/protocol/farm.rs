@@ -15,7 +15,7 @@
 //! - Primaries are unlocked with the write only if they are all at one node, and nothing is to be flushed: otherwise one could be read
 //!   before another is written, by those who would not see that one's lock. Then unlocking comes behind, in the background.
 
-use super::{Conflicts, Copies, Flush, Locking, Protocol, Undo};
+use super::{Conflicts, Copies, Flush, Locking, Protocol, Undo, Versions};
 
 pub(super) const FARM: Protocol = Protocol {
     name: "farm",
@@ -25,7 +25,7 @@ pub(super) const FARM: Protocol = Protocol {
     copies: Copies::BackupsFirst,
     flush: Flush::Nodes,
     backup_reads: false,
-    version_cache: false,
+    versions: Versions::Copies,
     address_cache: true,
     old_versions: false,
     opacity: false,

@@ -9,7 +9,7 @@
 //!
 //! Transactions that only read take one round trip, and are never aborted by those who write.
 
-use super::{Conflicts, Copies, Flush, Locking, Protocol, Undo};
+use super::{Conflicts, Copies, Flush, Locking, Protocol, Undo, Versions};
 
 pub(super) const FARSIDE: Protocol = Protocol {
     name: "farside",
@@ -20,7 +20,7 @@ pub(super) const FARSIDE: Protocol = Protocol {
     flush: Flush::Nodes,
     backup_reads: true,
     // It is sound only where all who write share it: asked for by name.
-    version_cache: false,
+    versions: Versions::Copies,
     address_cache: true,
     old_versions: true,
     opacity: true,

@@ -3,7 +3,7 @@
 //! | phase | round trips |
 //! | --- | --- |
 //! | execute: lock and read what will be written, read the rest from any copy; undo records as soon as that is there | 1 |
-//! | validate what was only read; also where nothing is written | 1, FORD-LV none |
+//! | validate what was only read; also where nothing is written | 1, FORD-LV none, or 1 to a node that is near |
 //! | commit: bodies to all copies at once | 1 |
 //! | release | in the background |
 //!
@@ -21,7 +21,7 @@
 //! - With the flush of backups alone, what was committed survives only where a node that lost its power is replaced from
 //!   the others, and does not come back with what it has. So it is for the simulator; databases flush all nodes.
 
-use super::{Conflicts, Copies, Flush, Locking, Protocol, Undo};
+use super::{Conflicts, Copies, Flush, Locking, Protocol, Undo, Versions};
 
 pub(super) const FORD: Protocol = Protocol {
     name: "ford",
@@ -31,11 +31,18 @@ pub(super) const FORD: Protocol = Protocol {
     copies: Copies::Together,
     flush: Flush::Backups,
     backup_reads: true,
-    version_cache: false,
+    versions: Versions::Copies,
     address_cache: true,
     old_versions: false,
     opacity: false,
     early_snapshots: false,
 };
 
-pub(super) const FORD_LV: Protocol = Protocol { name: "ford-lv", version_cache: true, ..FORD };
+pub(super) const FORD_LV: Protocol =
+    Protocol { name: "ford-lv", versions: Versions::Process, ..FORD };
+
+pub(super) const FORD_LV_NODE: Protocol =
+    Protocol { name: "ford-lv-node", versions: Versions::Node, ..FORD };
+
+pub(super) const FORD_LV_SWITCH: Protocol =
+    Protocol { name: "ford-lv-switch", versions: Versions::Switch, ..FORD };

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | execute | reads from any copy, or from primaries; lock at once ([`Locking::Hitchhiked`]), or later |
 //! | lock | [`Locking`], [`Conflicts`] |
-//! | validate | at any copy, or in the memory of the compute node ([`Protocol::version_cache`]) |
+//! | validate | at any copy, in the memory of the compute node, or at a node near to it ([`Versions`]) |
 //! | log | [`Undo`] |
 //! | commit | [`Copies`], [`Flush`] |
 //! | release | in the background |
@@ -72,6 +72,27 @@ pub enum Flush {
     Writes,
 }
 
+/// Where versions are compared (`ford.txt` §4.7).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Versions {
+    /// At the copies.
+    Copies,
+    /// In the memory of the process, which is the only one that writes.
+    Process,
+    /// At a node of the compute pool, for all processes.
+    Node,
+    /// At the switch before the compute pool: a node that stands for it.
+    Switch,
+}
+
+impl Versions {
+    /// Whether a node has them.
+    #[inline]
+    pub fn are_at_a_node(self) -> bool {
+        matches!(self, Versions::Node | Versions::Switch)
+    }
+}
+
 /// A choice for each phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Protocol {
@@ -89,8 +110,8 @@ pub struct Protocol {
     pub flush: Flush,
     /// Whether any copy is read, or primaries only.
     pub backup_reads: bool,
-    /// Whether versions are compared in the memory of the compute node, as far as possible.
-    pub version_cache: bool,
+    /// Where versions are compared, as far as they are known there.
+    pub versions: Versions,
     /// Whether addresses of rows are remembered.
     pub address_cache: bool,
     /// Whether old versions are kept for those who read them.
@@ -109,14 +130,25 @@ impl Protocol {
     pub const FORD: Protocol = ford::FORD;
     /// FORD with localized validation.
     pub const FORD_LV: Protocol = ford::FORD_LV;
+    /// The same for several compute nodes: the versions are at one of them.
+    pub const FORD_LV_NODE: Protocol = ford::FORD_LV_NODE;
+    /// The same with a node that stands for the switch.
+    pub const FORD_LV_SWITCH: Protocol = ford::FORD_LV_SWITCH;
     /// FaRM, one-sided.
     pub const FARM: Protocol = farm::FARM;
     /// DrTM+H, one-sided.
     pub const DRTM_H: Protocol = drtm_h::DRTM_H;
 
     /// Those that have names.
-    pub const PRESETS: [Protocol; 5] =
-        [Self::FARSIDE, Self::FORD, Self::FORD_LV, Self::FARM, Self::DRTM_H];
+    pub const PRESETS: [Protocol; 7] = [
+        Self::FARSIDE,
+        Self::FORD,
+        Self::FORD_LV,
+        Self::FORD_LV_NODE,
+        Self::FORD_LV_SWITCH,
+        Self::FARM,
+        Self::DRTM_H,
+    ];
 
     /// One by its name.
     pub fn named(name: &str) -> Option<Protocol> {
@@ -144,7 +176,7 @@ impl Protocol {
             Technique::CombinedUndo if self.undo == Undo::Combined => self.undo = Undo::Ahead,
             Technique::BackupReads => self.backup_reads = false,
             Technique::SelectiveFlush if self.flush == Flush::Backups => self.flush = Flush::Writes,
-            Technique::VersionCache => self.version_cache = false,
+            Technique::VersionCache => self.versions = Versions::Copies,
             Technique::AddressCache => self.address_cache = false,
             Technique::OldVersions => (self.old_versions, self.early_snapshots) = (false, false),
             Technique::Opacity => (self.opacity, self.early_snapshots) = (false, false),
@@ -176,7 +208,7 @@ pub enum Technique {
     BackupReads,
     /// Only backups are flushed, once.
     SelectiveFlush,
-    /// Versions are compared in the memory of the compute node.
+    /// Versions are compared in the memory of the compute node, or near to it.
     VersionCache,
     /// Addresses of rows are remembered.
     AddressCache,

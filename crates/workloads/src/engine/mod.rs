@@ -19,7 +19,7 @@ pub use tables::{TableSession, TableTxn, Tables};
 use std::future::Future;
 
 use farside_fabric::{Counts, Worker};
-pub use farside_txn::{Effort, Holding, Limits, OldVersions};
+pub use farside_txn::{Effort, Holding, Limits, OldVersions, Versions};
 
 /// A table, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

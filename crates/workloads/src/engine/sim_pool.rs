@@ -15,11 +15,16 @@ use farside_sim::{ClockModel, ProcessId, Sim};
 use crate::pool::{SimStore, StoreWorld};
 use crate::sim_connect::SimConnect;
 
+/// How much memory a version cache has where machines may die: little, so that objects share places.
+const VERSION_CACHE_BYTES: u64 = 4 << 10;
+
 /// How a pool is laid out.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolShape {
     /// Machines with a node.
     pub nodes: usize,
+    /// One more has a version cache.
+    pub versions: bool,
     /// Copies of each region.
     pub copies: usize,
     /// How many regions, and how large they are.
@@ -47,6 +52,8 @@ struct Machine {
     alive: bool,
     /// Its node was put out: it begins another life.
     lapsed: Rc<Cell<bool>>,
+    /// It has a version cache, and no regions.
+    versions: bool,
 }
 
 impl SimPool {
@@ -58,18 +65,24 @@ impl SimPool {
             store: Rc::default(),
             machines: RefCell::default(),
         };
-        let newcomers: Vec<Newcomer> = (0..shape.nodes)
-            .map(|_| {
-                let node = sim.add_node(pool.node_bytes());
+        let machines = shape.nodes + usize::from(shape.versions);
+        let newcomers: Vec<Newcomer> = (0..machines)
+            .map(|number| {
+                let versions = number == shape.nodes;
+                let node = match versions {
+                    true => sim.add_node(CONTROL_BYTES + VERSION_CACHE_BYTES),
+                    false => sim.add_node(pool.node_bytes()),
+                };
                 let lapsed = Rc::default();
-                let (keeper, newcomer) = pool.start_keeper(node, &lapsed);
+                let (keeper, newcomer) = pool.start_keeper(node, &lapsed, versions);
                 let (incarnation, processes) = (newcomer.incarnation, vec![keeper]);
-                let machine = Machine { node, incarnation, processes, alive: true, lapsed };
+                let machine =
+                    Machine { node, incarnation, processes, alive: true, lapsed, versions };
                 pool.machines.borrow_mut().push(machine);
                 newcomer
             })
             .collect();
-        for number in 0..shape.nodes {
+        for number in 0..machines {
             let newcomers = (number == 0).then(|| newcomers.clone());
             let session = pool.start_session(newcomers);
             pool.machines.borrow_mut()[number].processes.push(session);
@@ -98,7 +111,12 @@ impl SimPool {
     }
 
     /// Begins another life of a node, which asks to be a member.
-    fn start_keeper(&self, node: NodeId, lapsed: &Rc<Cell<bool>>) -> (ProcessId, Newcomer) {
+    fn start_keeper(
+        &self,
+        node: NodeId,
+        lapsed: &Rc<Cell<bool>>,
+        versions: bool,
+    ) -> (ProcessId, Newcomer) {
         let process = self.sim.add_process();
         let worker = self.sim.add_thread(process);
         let means = self.means(process, &worker);
@@ -110,12 +128,13 @@ impl SimPool {
         let queue = self.sim.connect(process, &worker, node).expect("it was just started");
         let (sim, address) = (Rc::downgrade(&self.sim), node.0.to_string());
         let lapsed = Rc::clone(lapsed);
-        let newcomer = Newcomer { address: address.clone(), incarnation, bytes: self.node_bytes() };
+        let bytes = if versions { CONTROL_BYTES + VERSION_CACHE_BYTES } else { self.node_bytes() };
+        let newcomer = Newcomer { address: address.clone(), incarnation, bytes, versions };
         let keeping = async move {
             let keeper = loop {
                 let formatted = Keeper::format(&means.worker, queue.clone(), terms, incarnation);
                 match formatted.await {
-                    Ok(keeper) => break keeper,
+                    Ok(keeper) => break keeper.for_versions(versions),
                     Err(_) => _ = queue.reconnect().await,
                 }
             };
@@ -197,18 +216,22 @@ impl SimPool {
 
     /// A machine that died comes back, with nothing in its memory.
     pub(super) fn restart_machine(&self, number: usize) {
-        let node = self.machines.borrow()[number].node;
+        let (node, versions) = {
+            let machine = &self.machines.borrow()[number];
+            (machine.node, machine.versions)
+        };
         self.sim.restart_node(node);
         let lapsed = Rc::default();
-        let (keeper, Newcomer { incarnation, .. }) = self.start_keeper(node, &lapsed);
+        let (keeper, Newcomer { incarnation, .. }) = self.start_keeper(node, &lapsed, versions);
         let processes = vec![keeper, self.start_session(None)];
         let machine = &mut self.machines.borrow_mut()[number];
-        *machine = Machine { node, incarnation, processes, alive: true, lapsed };
+        *machine = Machine { node, incarnation, processes, alive: true, lapsed, versions };
     }
 
     /// Nodes that were put out although they lived begin another life.
     pub(super) fn revive(&self) {
-        for number in 0..self.shape.nodes {
+        let machines = self.machines.borrow().len();
+        for number in 0..machines {
             let put_out = {
                 let machine = &mut self.machines.borrow_mut()[number];
                 let put_out = machine.alive && machine.lapsed.get();

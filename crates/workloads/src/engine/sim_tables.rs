@@ -9,11 +9,11 @@ use std::time::Duration;
 use farside_fabric::{ClientId, Counts, FabricError, NodeId, Worker};
 use farside_index::Client;
 use farside_pool::time::{self, Master};
-use farside_pool::{Config, Connect, Links, Newcomer, Region, View};
+use farside_pool::{CONTROL_BYTES, Config, Connect, Links, Newcomer, Region, View};
 use farside_sim::{ClockModel, ProcessId, Sim};
 use farside_txn::clock::{PoolClock, WorkerClock};
 use farside_txn::{
-    Agent, Holding, Identity, Level, Limits, Parts, Session, Trap, TxnError, VersionCache,
+    Agent, Holding, Identity, Level, Limits, Parts, Session, Trap, TxnError, VersionCache, Versions,
 };
 
 use super::sim_pool::{PoolShape, SimPool};
@@ -29,6 +29,12 @@ const RING_BYTES: u64 = 24 << 10;
 
 const REGION_BYTES: u64 = 128 << 20;
 const SMALL_REGION_BYTES: u64 = 4 << 20;
+
+/// A million versions.
+const VERSION_CACHE_BYTES: u64 = 16 << 20;
+
+/// How far the switch is, of the distance to a node behind it.
+const TO_THE_SWITCH: f64 = 0.5;
 
 /// How long somebody is silent before the others take it for dead: longer than verbs are late.
 const LEASE: Duration = Duration::from_millis(100);
@@ -124,7 +130,15 @@ impl SimTables {
     /// With other sizes and choices than usual: before anybody joins.
     #[must_use]
     pub fn with_limits(mut self, change: impl FnOnce(&mut Limits)) -> Self {
-        change(&mut Rc::get_mut(&mut self.0).expect("before anybody joins").limits);
+        let inner = Rc::get_mut(&mut self.0).expect("before anybody joins");
+        change(&mut inner.limits);
+        let versions = inner.limits.protocol.versions;
+        if let Pool::Fixed(config) = &mut inner.pool
+            && versions.are_at_a_node()
+            && config.version_cache().is_none()
+        {
+            add_version_cache(&inner.sim, config, versions);
+        }
         self
     }
 
@@ -150,7 +164,7 @@ impl SimTables {
             let bytes = REGIONS * region_bytes;
             let node = sim.add_node(bytes);
             let address = node.0.to_string();
-            config.add_node(&Newcomer { address, incarnation: 0, bytes });
+            config.add_node(&Newcomer { address, incarnation: 0, bytes, versions: false });
         }
         for _ in 0..REGIONS {
             config.add_region(region_bytes, copies, 0).expect("there is room");
@@ -256,7 +270,7 @@ impl SimTables {
             Identity::claim(worker, &self.links(process, worker), &view.seat(), client).await
         }))?;
         let Some(identity) = identity else { return Ok(None) };
-        let cached = limits.protocol.version_cache;
+        let cached = limits.protocol.versions == Versions::Process;
         let versions = cached.then(|| Arc::clone(self.0.versions.get_or_init(Arc::default)));
         let session = Session::sharing(identity, *limits, versions);
         Ok(Some(Member { session, view }))
@@ -397,6 +411,16 @@ impl SimTables {
         let known = threads.iter().find(|(known, _)| known.is_same(worker));
         Rc::clone(&known.expect("threads join first").1)
     }
+}
+
+/// One more node, with a version cache.
+fn add_version_cache(sim: &Sim, config: &mut Config, versions: Versions) {
+    let bytes = CONTROL_BYTES + VERSION_CACHE_BYTES;
+    let node = sim.add_node(bytes);
+    if versions == Versions::Switch {
+        sim.move_near(node, TO_THE_SWITCH);
+    }
+    config.add_node(&Newcomer { address: node.0.to_string(), incarnation: 0, bytes, versions: true });
 }
 
 /// Tries again after errors: some verbs fail. `None` if this process was put out.

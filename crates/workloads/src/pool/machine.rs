@@ -156,7 +156,7 @@ impl Shared {
         };
         worker.spawn(keeping).detach();
         let address = node.0.to_string();
-        (id, Newcomer { address, incarnation: client, bytes: NODE_BYTES }, lapsed)
+        (id, Newcomer { address, incarnation: client, bytes: NODE_BYTES, versions: false }, lapsed)
     }
 
     /// A task that writes to primaries as long as it may.

@@ -202,7 +202,10 @@ pub fn run_on<W: Workload + Send + 'static>(
             let nodes_die = faults.rate(FaultKind::NodeCrash) > 0;
             let engine = match nodes_die {
                 false => SimTables::new(&sim, copies, trap),
-                true => SimTables::managed(&sim, mortals::shape(copies), trap),
+                true => {
+                    let versions = phases.versions.are_at_a_node();
+                    SimTables::managed(&sim, mortals::shape(copies, versions), trap)
+                }
             };
             let engine = engine
                 .with_clocks(offset_ns)

@@ -74,9 +74,9 @@ struct Crashes {
 }
 
 /// A pool whose nodes may die.
-pub(super) fn shape(copies: usize) -> PoolShape {
+pub(super) fn shape(copies: usize, versions: bool) -> PoolShape {
     let (nodes, regions) = (copies.max(3) + 1, 4);
-    PoolShape { nodes, copies, regions, region_bytes: 32 << 20, lease: LEASE }
+    PoolShape { nodes, versions, copies, regions, region_bytes: 32 << 20, lease: LEASE }
 }
 
 /// Runs a workload on machines that die, and checks its invariants.

@@ -1,9 +1,11 @@
 //! The presets of the papers under faults: machines die, nodes die, verbs tear and are late. What commits is strictly serializable.
 
 use farside_sim::Faults;
-use farside_txn::{Level, Protocol as Phases, Technique};
+use farside_txn::{Level, Protocol as Phases, Technique, Trap};
 use farside_workloads::load::Kind;
 use farside_workloads::trial::{Protocol, Trial};
+
+use crate::common;
 
 fn goes_wrong(phases: Phases, kind: Kind, seed: u64) -> Option<String> {
     let faults: Faults = "all".parse().expect("names of faults");
@@ -32,6 +34,35 @@ fn what_ford_commits_is_strictly_serializable() {
 fn what_ford_commits_with_a_version_cache_is_strictly_serializable() {
     is_sound(Phases::FORD_LV, Kind::ListAppend, 1..25);
     is_sound(Phases::FORD_LV, Kind::SmallBank, 1..4);
+}
+
+/// Also when the node with the cache dies, and comes back with nothing.
+#[test]
+fn what_ford_commits_with_a_version_cache_at_a_node_is_strictly_serializable() {
+    is_sound(Phases::FORD_LV_NODE, Kind::ListAppend, 1..25);
+    is_sound(Phases::FORD_LV_NODE, Kind::SmallBank, 1..4);
+    common::all_are_reached(&[
+        "a version is found in the cache of a node",
+        "a version is not found in the cache of a node",
+        "a place of the version cache is filled in",
+    ]);
+}
+
+#[test]
+fn each_rule_of_the_version_cache_at_a_node_is_there_for_something() {
+    common::each_is_needed(&Trap::OF_VERSION_CACHE, |trap, seed| {
+        [Kind::ListAppend, Kind::SmallBank].into_iter().find_map(|kind| {
+            let faults: Faults = "all".parse().expect("names of faults");
+            let protocol = Protocol::Farside {
+                phases: Phases::FORD_LV_NODE,
+                copies: 3,
+                trap: Some(trap),
+                level: Level::Strict,
+            };
+            let trial = Trial { seed, txns: 1000, protocol, faults };
+            Some((kind, common::goes_wrong(kind, &common::tight(kind), trial)?))
+        })
+    });
 }
 
 #[test]
