@@ -202,8 +202,12 @@ mod tests {
     fn a_configuration_is_read_back_and_torn_ones_are_not() {
         let lease = std::time::Duration::from_millis(10);
         let mut config = Config::first(farside_fabric::ClientId(7), lease);
-        let node =
-            crate::Newcomer { address: "somewhere:1".into(), incarnation: 3, bytes: 1 << 30, versions: false };
+        let node = crate::Newcomer {
+            address: "somewhere:1".into(),
+            incarnation: 3,
+            bytes: 1 << 30,
+            versions: false,
+        };
         config.add_node(&node);
         let words = config_words(&config);
         assert_eq!(config_body_words(&words, 1), Some(words.len() - CONFIG_HEAD));

@@ -162,8 +162,7 @@ impl Txn {
             release.has_no_primaries(self.leave.config(), &self.written_objects());
             self.agent.note_held(self.held.take());
         }
-        let told = installed.as_ref().is_ok_and(|it| it.told);
-        if !told && !self.agent.has(Trap::MarksTakenBackAnyway) {
+        if !installed.as_ref().is_ok_and(|it| it.told) {
             // What the cache says may not be so any more: the marks stay.
             release.marks.clear();
         }

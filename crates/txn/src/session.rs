@@ -157,7 +157,11 @@ pub(crate) struct Vacancy {
 impl Session {
     /// The session of this process.
     pub fn new(identity: Identity, limits: Limits) -> Arc<Self> {
-        Self::sharing(identity, limits, (limits.protocol.versions == Versions::Process).then(Arc::default))
+        Self::sharing(
+            identity,
+            limits,
+            (limits.protocol.versions == Versions::Process).then(Arc::default),
+        )
     }
 
     /// The same with a version cache that others have, too.

@@ -70,28 +70,16 @@ pub enum Trap {
     ReleaseWithoutFlush,
     /// The version cache of a node is believed, whoever is about to write.
     MarksAreIgnored,
-    /// Marks of the version cache are looked at after what it says.
-    MarksReadLast,
     /// The version cache is not told of what was written, and the marks are taken back.
     CacheIsNotTold,
-    /// Marks are taken back also where nobody knows whether the version cache was told.
-    MarksTakenBackAnyway,
-    /// A place of the version cache is filled in, whoever marks it meanwhile.
-    FilledInAnyway,
 }
 
 impl Trap {
     /// Those of persistence that go wrong soon.
     pub const OF_PERSISTENCE: [Trap; 2] = [Trap::CommitWithoutFlush, Trap::BodyBeforeRecords];
 
-    /// Those of the version cache at a node.
-    pub const OF_VERSION_CACHE: [Trap; 5] = [
-        Trap::MarksAreIgnored,
-        Trap::MarksReadLast,
-        Trap::CacheIsNotTold,
-        Trap::MarksTakenBackAnyway,
-        Trap::FilledInAnyway,
-    ];
+    /// Those of the version cache at a node that go wrong soon: `version_cache_model.rs` has the others.
+    pub const OF_VERSION_CACHE: [Trap; 2] = [Trap::MarksAreIgnored, Trap::CacheIsNotTold];
 
     /// Those of time: `farmv2.txt` §7.3 has the counterexamples, and `time_model.rs` those of early snapshots.
     pub const OF_TIME: [Trap; 5] = [

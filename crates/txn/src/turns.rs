@@ -367,9 +367,7 @@ mod tests {
                             let age = round * 4 + thread;
                             let turn = match desk.take(addrs[which], age) {
                                 Some(turn) => turn,
-                                None => {
-                                    desk.wait(&worker, addrs[which], age, false).await.unwrap()
-                                }
+                                None => desk.wait(&worker, addrs[which], age, false).await.unwrap(),
                             };
                             assert_eq!(had[which].fetch_add(1, Ordering::SeqCst), 0);
                             if round % 16 == 0 {

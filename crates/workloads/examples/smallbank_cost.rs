@@ -79,9 +79,8 @@ fn one(
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let number = |at: usize, usual: u64| {
-        args.get(at).map_or(usual, |arg| arg.parse().expect("a number"))
-    };
+    let number =
+        |at: usize, usual: u64| args.get(at).map_or(usual, |arg| arg.parse().expect("a number"));
     let (kind, rounds, copies) = (number(0, 6) as usize, number(1, 1000), number(3, 3));
     let protocol = args.get(2).map_or(Protocol::FARSIDE, |it| Protocol::spelled(it).expect("one"));
     const NODE_BYTES: u64 = 64 << 20;
@@ -97,7 +96,10 @@ fn main() {
     let worker = Worker::new(1);
     let connect: Rc<dyn Connect> = Rc::new(Here(cluster.client()));
     let parts = Parts {
-        session: Session::new(Identity { slot: 0, client: 1, since: 0 }, Limits::default().following(protocol)),
+        session: Session::new(
+            Identity { slot: 0, client: 1, since: 0 },
+            Limits::default().following(protocol),
+        ),
         seat: View::alone(config).seat(),
         links: Links::careless(&worker, &connect),
         clock: Box::new(WorkerClock::of_host(&worker)),

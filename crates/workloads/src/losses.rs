@@ -44,7 +44,14 @@ const LOOK: Duration = Duration::from_micros(10);
 /// Five nodes, three copies, three machines that write: victims die at a moment that the seed chooses.
 pub fn lose(profile: Profile, victims: Victims, seed: u64) -> Result<Loss, String> {
     let sim = Rc::new(Sim::new(profile, seed, Faults::none()));
-    let shape = PoolShape { nodes: 5, versions: false, copies: 3, regions: 4, region_bytes: 32 << 20, lease: LEASE };
+    let shape = PoolShape {
+        nodes: 5,
+        versions: false,
+        copies: 3,
+        regions: 4,
+        region_bytes: 32 << 20,
+        lease: LEASE,
+    };
     let engine = SimTables::managed(&sim, shape, None);
     let machines: Vec<_> =
         (0..MACHINES).map(|number| engine.add_machine(seed + number).1).collect();

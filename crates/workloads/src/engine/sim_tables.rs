@@ -420,7 +420,12 @@ fn add_version_cache(sim: &Sim, config: &mut Config, versions: Versions) {
     if versions == Versions::Switch {
         sim.move_near(node, TO_THE_SWITCH);
     }
-    config.add_node(&Newcomer { address: node.0.to_string(), incarnation: 0, bytes, versions: true });
+    config.add_node(&Newcomer {
+        address: node.0.to_string(),
+        incarnation: 0,
+        bytes,
+        versions: true,
+    });
 }
 
 /// Tries again after errors: some verbs fail. `None` if this process was put out.

@@ -31,6 +31,11 @@ fn every_preset_takes_the_round_trips_of_its_paper() {
     assert_eq!(trips(Protocol::FARSIDE), [2, 2, 3, 1, 1]);
     assert_eq!(trips(Protocol::FORD), [2, 2, 3, 1, 2]);
     assert_eq!(trips(Protocol::FORD_LV), [2, 2, 2, 1, 1]);
+    assert_eq!(
+        trips(Protocol::FORD_LV_NODE),
+        [2, 2, 3, 1, 2],
+        "one of three is to a node that is near"
+    );
     assert_eq!(trips(Protocol::FARM), [5, 5, 5, 1, 2]);
     assert_eq!(
         trips(Protocol::DRTM_H),
@@ -78,6 +83,14 @@ fn verbs_are_those_of_the_papers() {
     let words = measure(Bed { profile, ..bed(Protocol::FORD) }, MIXED).unwrap();
     assert_eq!(words.phase(VALIDATE).reads, 2, "the lock, and then the version");
     assert_eq!(take(Protocol::FORD_LV, MIXED).phase(VALIDATE).reads, 0);
+    let near = take(Protocol::FORD_LV_NODE, MIXED);
+    assert_eq!(near.phase(VALIDATE).reads, 1, "a place of the cache, and no copy");
+    assert_eq!(
+        (near.phase(EXECUTE).faa, near.phase(RELEASE).faa),
+        (1, 1),
+        "marked, and not marked"
+    );
+    assert_eq!(near.phase(INSTALL).writes, 3, "a body for each copy, and a print");
 
     let farside = take(Protocol::FARSIDE, UPDATE);
     assert_eq!(farside.phase(INSTALL).writes, 4, "a record and a body for each copy");
