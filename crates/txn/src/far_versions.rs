@@ -28,7 +28,7 @@ use crate::agent::Agent;
 use crate::queues::Queues;
 use crate::txn::Txn;
 use crate::validate::Doubt;
-use crate::words::checksum;
+use crate::words::{checksum, place_of};
 use crate::{RELEASE, Trap, TxnError, VALIDATE};
 
 /// One more who is about to write.
@@ -76,8 +76,7 @@ impl<'q> FarVersions<'q> {
     }
 
     fn place(&self, addr: Addr) -> u64 {
-        let hash = (addr.to_word() >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
-        CONTROL_BYTES + hash % self.places * PLACE_BYTES
+        CONTROL_BYTES + place_of(addr, self.places) * PLACE_BYTES
     }
 
     /// Says that an object may be written.

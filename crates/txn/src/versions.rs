@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farside_pool::Addr;
 
+use crate::words::place_of;
+
 /// Objects that share a lock.
 const WAYS: usize = 4;
 
@@ -69,9 +71,8 @@ impl VersionCache {
     }
 
     fn set(&self, addr: Addr) -> MutexGuard<'_, Set> {
-        let hash = (addr.to_word() >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let at = hash as usize % self.sets.len();
-        self.sets[at].lock().unwrap_or_else(PoisonError::into_inner)
+        let at = place_of(addr, self.sets.len() as u64);
+        self.sets[at as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether an object is still at a version.
