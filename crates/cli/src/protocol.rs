@@ -72,6 +72,8 @@ impl ValueEnum for ProtocolArg {
                 "FORD: locks with the reads, all copies written at once, backups are read; no opacity, one version"
             }
             "ford-lv" => "FORD, with versions compared in the compute node",
+            "ford-lv-node" => "The same for several compute nodes: the versions are at one of them",
+            "ford-lv-switch" => "The same, at a node that stands for the switch: half as far away",
             "farm" => "FaRM, one-sided: execute, lock, validate, commit backups, commit primaries",
             "drtm-h" => {
                 "DrTM+H, one-sided: execute, lock and validate, commit backups, commit primaries"

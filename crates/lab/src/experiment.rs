@@ -268,6 +268,11 @@ pub enum At {
     FirstOverLast,
     /// At the first load.
     First,
+    /// At the largest load at which no hardware is short by any protocol: what is compared then is how they go about it, and not
+    /// what a NIC can do.
+    Unsaturated,
+    /// So many coordinators of a thread as it needs to come within a few of a hundred of its best, and one that polls.
+    CoordinatorsAtPeak,
     /// At certain numbers of objects.
     Objects,
     /// The largest number of objects at which it is not much worse than with fewer.
@@ -338,6 +343,7 @@ pub fn all() -> Vec<Experiment> {
         "ford-table4",
         "ford-fig16",
         "ford-fig17",
+        "ford-fig18",
         "ford-fig19",
         "ford-fig20",
         "ford-fig22",

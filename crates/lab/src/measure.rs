@@ -7,7 +7,7 @@ use std::time::Duration;
 use farside_sim::{Faults, Profile, Sim};
 use farside_txn::{Limits, OldVersions, Protocol};
 use farside_workloads::driver::{Plan, Until};
-use farside_workloads::engine::SimTables;
+use farside_workloads::engine::{SimTables, TableShape};
 use farside_workloads::load::{Kind, Shape, Visit, Workload};
 use farside_workloads::trial::{Ran, simulate};
 
@@ -53,7 +53,8 @@ impl Visit for Measure {
         let Measure { durable, old_versions, .. } = self;
         let limits = Limits { durable, old_versions, ..Limits::default() };
         let copies = usize::from(self.copies);
-        let engine = SimTables::with_nodes(&sim, copies, copies, None)
+        let room = TableShape::room(&workload.tables(), self.threads);
+        let engine = SimTables::with_room(&sim, copies, copies, room)
             .with_real_clocks()
             .with_limits(|it| *it = limits.following(self.protocol));
         let engine = if self.one_primary { engine.with_one_primary() } else { engine };

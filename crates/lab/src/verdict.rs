@@ -94,7 +94,8 @@ pub(crate) fn compare(
         found.map(|it| &it.points[..]).ok_or_else(|| format!("no series {workload} {protocol}"))
     };
     let judge = |(id, workload, of, to): (String, &str, &str, &str)| {
-        let measured = rule.measured(find(workload, of)?, find(workload, to)?);
+        let unsaturated = unsaturated(series.iter().filter(|it| it.workload == workload));
+        let measured = rule.measured(find(workload, of)?, find(workload, to)?, unsaturated);
         verdict(&id, measured, why)
     };
     let mut all: Vec<Verdict> = Vec::new();
@@ -111,7 +112,7 @@ pub(crate) fn compare(
 }
 
 impl Compare {
-    fn measured(&self, of: &[Point], to: &[Point]) -> Option<f64> {
+    fn measured(&self, of: &[Point], to: &[Point], unsaturated: Option<usize>) -> Option<f64> {
         let value = |point: &Point| match self.metric {
             Metric::Throughput => point.throughput_tps,
             Metric::P50 => point.p50_us,
@@ -140,10 +141,27 @@ impl Compare {
                 Some(compared(with_objects(of, ours)?, with_objects(to, theirs)?))
             }
             At::Knee => knee(of, value),
+            At::Unsaturated => Some(compared(of.get(unsaturated?)?, to.get(unsaturated?)?)),
+            At::CoordinatorsAtPeak => coordinators_at_peak(of),
             At::Last => Some(compared(of.last()?, to.last()?)),
             At::Mean => Some(each().sum::<f64>() / of.len().max(1) as f64),
         }
     }
+}
+
+/// The number of the last load that keeps nothing busy for more than four fifths of the time, whatever the protocol.
+fn unsaturated<'s>(series: impl Iterator<Item = &'s Series>) -> Option<usize> {
+    const SHORT: f64 = 0.8;
+    let is_free = |point: &Point| point.busy.most() < SHORT;
+    series.map(|it| it.points.iter().take_while(|point| is_free(point)).count()).min()?.checked_sub(1)
+}
+
+/// Coordinators of a thread from which on more of them make no more than a twentieth of difference; and the coroutine that
+/// polls in the paper.
+fn coordinators_at_peak(points: &[Point]) -> Option<f64> {
+    let enough = peak(points)?.throughput_tps * 0.95;
+    let first = points.iter().find(|point| point.throughput_tps >= enough)?;
+    Some(first.coordinators as f64 + 1.0)
 }
 
 fn with_objects(points: &[Point], objects: usize) -> Option<&Point> {

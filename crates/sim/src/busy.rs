@@ -20,6 +20,14 @@ pub struct Busy {
     pub memory: f64,
 }
 
+impl Busy {
+    /// What was busiest.
+    pub fn most(&self) -> f64 {
+        let Busy { core, sending, receiving, serving, memory } = *self;
+        [core, sending, receiving, serving, memory].into_iter().fold(0.0, f64::max)
+    }
+}
+
 /// For how long something was at work, in picoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meter(u64);

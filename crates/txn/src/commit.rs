@@ -85,8 +85,9 @@ impl Txn {
         }
         if self.entries.iter().all(|entry| entry.new.is_none()) {
             // What was read is of one moment; one object always is.
-            let several = self.entries.iter().filter(|it| it.is_seen() && it.counts).nth(1);
-            if !self.is_opaque() && several.is_some() && self.has_doubts() {
+            let alone = usize::from(!self.protocol().looks_twice);
+            let more = self.entries.iter().filter(|it| it.is_seen() && it.counts).nth(alone);
+            if !self.is_opaque() && more.is_some() && self.has_doubts() {
                 self.validate().await?;
                 self.check_leave()?;
             }

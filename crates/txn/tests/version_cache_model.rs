@@ -145,17 +145,28 @@ impl World {
         next
     }
 
+    /// What the world is after a change.
+    fn after(&self, change: &dyn Fn(&mut World)) -> World {
+        let mut world = self.clone();
+        change(&mut world);
+        world
+    }
+
     /// What may become of a writer.
     fn write(&self, number: usize, without: Option<Rule>, next: &mut Vec<World>) {
+        self.arrive(number, without, next);
+        match self.writers[number].dead {
+            true => self.repair(number, next),
+            false => self.go_on(number, without, next),
+        }
+    }
+
+    /// Verbs that are on their way take effect, also those of the dead.
+    fn arrive(&self, number: usize, without: Option<Rule>, next: &mut Vec<World>) {
         let has = |rule| without != Some(rule);
         let it = &self.writers[number];
         let object = usize::from(it.object);
-        let mut step = |change: &dyn Fn(&mut World)| {
-            let mut world = self.clone();
-            change(&mut world);
-            next.push(world);
-        };
-        // Verbs that are on their way take effect, also those of the dead.
+        let mut step = |change: &dyn Fn(&mut World)| next.push(self.after(change));
         match it.stage {
             Stage::Locks => {
                 if it.under_way[0] && !self.locked[object] {
@@ -208,17 +219,26 @@ impl World {
             }
             Stage::Begins | Stage::Done => {}
         }
-        if it.dead {
-            // It is fenced, and then repaired: what is there stays, what is not will not come.
-            if it.holds {
-                step(&|world| {
-                    world.locked[object] = false;
-                    let it = &mut world.writers[number];
-                    (it.holds, it.stage, it.under_way) = (false, Stage::Done, [false; 2]);
-                });
-            }
-            return;
+    }
+
+    /// It is fenced, and then repaired: what is there stays, what is not will not come.
+    fn repair(&self, number: usize, next: &mut Vec<World>) {
+        let it = &self.writers[number];
+        if it.holds {
+            next.push(self.after(&|world| {
+                world.locked[usize::from(it.object)] = false;
+                let it = &mut world.writers[number];
+                (it.holds, it.stage, it.under_way) = (false, Stage::Done, [false; 2]);
+            }));
         }
+    }
+
+    /// What a writer does that lives, or its death.
+    fn go_on(&self, number: usize, without: Option<Rule>, next: &mut Vec<World>) {
+        let has = |rule| without != Some(rule);
+        let it = &self.writers[number];
+        let object = usize::from(it.object);
+        let mut step = |change: &dyn Fn(&mut World)| next.push(self.after(change));
         if !matches!(it.stage, Stage::Begins | Stage::Done) {
             step(&|world| world.writers[number].dead = true);
         }

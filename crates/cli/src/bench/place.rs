@@ -37,12 +37,6 @@ impl Drop for Scratch {
     }
 }
 
-/// Beside the rows: rings, directories, and what every thread has at hand.
-const EXTRA: u64 = 256 << 20;
-
-/// What a row takes beside its value, at most.
-const PER_ROW: u64 = 160;
-
 impl Place {
     /// Opens a running cluster, or starts one that has room for these tables.
     pub(super) fn new(args: &BenchArgs, tables: &[TableShape]) -> Result<Self> {
@@ -54,11 +48,8 @@ impl Place {
         }
         let (copies, count) = (args.replicas, args.nodes.unwrap_or(args.replicas));
         ensure!(count >= copies, "--nodes {count}: {copies} replicas need as many nodes");
-        let rows: u64 = tables
-            .iter()
-            .map(|table| table.keys * (table.value_bytes as u64 + PER_ROW) * 3 / 2)
-            .sum();
-        let per_node = (rows + EXTRA) * u64::from(copies) / u64::from(count);
+        let room = TableShape::room(tables, args.threads());
+        let per_node = room * u64::from(copies) / u64::from(count);
         let per_node = per_node.next_multiple_of(1 << 20);
         let journals = (args.durability == Durability::Flush).then(Scratch::new);
         let url = match args.fabric {

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use farside_fabric::{Persistence, Worker};
 use farside_sim::{Busy, Faults, Profile, Sim};
 use farside_workloads::driver::{self, Control, Plan, Tally, Until};
-use farside_workloads::engine::{DatabaseEngine, Engine, Limits, Reference, SimTables, Versions};
+use farside_workloads::engine::{DatabaseEngine, Engine, Limits, Reference, SimTables, TableShape, Versions};
 use farside_workloads::history::Sink;
 use farside_workloads::load::{Kind, Visit, Workload};
 use farside_workloads::trial::simulate;
@@ -144,7 +144,8 @@ impl Run<'_> {
             }
             Some(protocol) => {
                 let nodes = args.nodes.unwrap_or(args.replicas);
-                let engine = SimTables::with_nodes(&sim, args.replicas.into(), nodes.into(), None)
+                let room = TableShape::room(&workload.tables(), plan.threads);
+                let engine = SimTables::with_room(&sim, args.replicas.into(), nodes.into(), room)
                     .with_real_clocks()
                     .with_level(args.level.promise())
                     .with_limits(|limits| {

@@ -24,6 +24,7 @@ pub(super) const FARM: Protocol = Protocol {
     undo: Undo::Combined,
     copies: Copies::BackupsFirst,
     flush: Flush::Nodes,
+    looks_twice: true,
     backup_reads: false,
     versions: Versions::Copies,
     address_cache: true,

@@ -18,6 +18,7 @@ pub(super) const FARSIDE: Protocol = Protocol {
     undo: Undo::Combined,
     copies: Copies::Together,
     flush: Flush::Nodes,
+    looks_twice: false,
     backup_reads: true,
     // It is sound only where all who write share it: asked for by name.
     versions: Versions::Copies,

@@ -30,6 +30,7 @@ pub(super) const FORD: Protocol = Protocol {
     undo: Undo::Parallel,
     copies: Copies::Together,
     flush: Flush::Backups,
+    looks_twice: true,
     backup_reads: true,
     versions: Versions::Copies,
     address_cache: true,

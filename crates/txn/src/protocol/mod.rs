@@ -108,6 +108,9 @@ pub struct Protocol {
     pub copies: Copies,
     /// What is flushed.
     pub flush: Flush,
+    /// Whether also one object that was read alone is looked at again: it is of one moment anyhow, but published
+    /// protocols do so (`ford.txt` §4.6).
+    pub looks_twice: bool,
     /// Whether any copy is read, or primaries only.
     pub backup_reads: bool,
     /// Where versions are compared, as far as they are known there.

@@ -36,6 +36,20 @@ pub struct TableShape {
     pub value_bytes: usize,
 }
 
+impl TableShape {
+    /// Room for some tables: bytes of each copy, with what threads have at hand.
+    pub fn room(tables: &[TableShape], threads: usize) -> u64 {
+        /// What a row takes beside its value, at most.
+        const PER_ROW: u64 = 160;
+        /// Rings, slabs, and records that are kept for readers.
+        const PER_THREAD: u64 = 8 << 20;
+        /// Directories.
+        const EXTRA: u64 = 256 << 20;
+        let rows = tables.iter().map(|it| it.keys * (it.value_bytes as u64 + PER_ROW) * 3 / 2);
+        rows.sum::<u64>() + threads as u64 * PER_THREAD + EXTRA
+    }
+}
+
 /// Which row to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Want {

@@ -21,8 +21,12 @@ use super::tables::counts;
 use super::{Engine, Failure, Table, TableSession, TableShape, Tables};
 use crate::sim_connect::SimConnect;
 
-/// Objects are spread over so many regions.
+/// Objects are spread over so many regions, or as many as there are nodes.
 const REGIONS: u64 = 4;
+
+fn regions_of(nodes: usize) -> u64 {
+    REGIONS.max(nodes as u64)
+}
 
 /// How long the record ring of a thread is in each region.
 const RING_BYTES: u64 = 24 << 10;
@@ -147,6 +151,13 @@ impl SimTables {
         Self::laid_out(sim, copies, nodes, REGION_BYTES, trap)
     }
 
+    /// A cluster with so much room in each copy.
+    pub fn with_room(sim: &Rc<Sim>, copies: usize, nodes: usize, bytes: u64) -> Self {
+        let region_bytes = (bytes / regions_of(nodes)).next_multiple_of(1 << 20);
+        let region_bytes = region_bytes.max(REGION_BYTES);
+        Self::laid_out(sim, copies, nodes, region_bytes, None)
+    }
+
     /// A cluster with little memory, all of which is read when it comes back.
     pub fn small(sim: &Rc<Sim>, copies: usize, trap: Option<Trap>) -> Self {
         Self::laid_out(sim, copies, copies.max(3), SMALL_REGION_BYTES, trap)
@@ -161,12 +172,12 @@ impl SimTables {
     ) -> Self {
         let mut config = Config::first(ClientId(1), LEASE);
         for _ in 0..nodes {
-            let bytes = REGIONS * region_bytes;
+            let bytes = regions_of(nodes) * region_bytes;
             let node = sim.add_node(bytes);
             let address = node.0.to_string();
             config.add_node(&Newcomer { address, incarnation: 0, bytes, versions: false });
         }
-        for _ in 0..REGIONS {
+        for _ in 0..regions_of(nodes) {
             config.add_region(region_bytes, copies, 0).expect("there is room");
         }
         Self::on(sim, Pool::Fixed(config), trap)

@@ -193,24 +193,7 @@ pub fn run_on<W: Workload + Send + 'static>(
             power::simulate(&sim, engine, &workload, plan, &sink)
         }
         Protocol::Farside { phases, copies, trap, level } => {
-            // Clocks are good in some runs, and not so good in others; rings are short in some, and full at times.
-            let offset_ns = [200, 5000, 5000, 60_000][plan.seed as usize % 4];
-            let ring_bytes = if plan.seed % 4 == 1 { 1 << 10 } else { 24 << 10 };
-            // Some look whether an early snapshot is late enough, others wait.
-            let waiting = phases.without(Technique::EarlySnapshots);
-            let phases = waiting.filter(|_| plan.seed / 4 % 2 == 1).unwrap_or(phases);
-            let nodes_die = faults.rate(FaultKind::NodeCrash) > 0;
-            let engine = match nodes_die {
-                false => SimTables::new(&sim, copies, trap),
-                true => {
-                    let versions = phases.versions.are_at_a_node();
-                    SimTables::managed(&sim, mortals::shape(copies, versions), trap)
-                }
-            };
-            let engine = engine
-                .with_clocks(offset_ns)
-                .with_limits(|limits| *limits = Limits { ring_bytes, ..*limits }.following(phases))
-                .with_level(level);
+            let engine = varied(&sim, plan.seed, &faults, phases, copies, trap).with_level(level);
             match faults.strikes_machines() {
                 false => {
                     let thread = |number| engine.add_machine(number as u64).1;
@@ -237,6 +220,33 @@ pub fn run_on<W: Workload + Send + 'static>(
     let struck = sim.struck();
     sim.end();
     Ok(Outcome { tally, report, invariants, digest, struck, history })
+}
+
+/// A cluster that differs from seed to seed, so that rare branches are taken.
+fn varied(
+    sim: &Rc<Sim>,
+    seed: u64,
+    faults: &Faults,
+    phases: Phases,
+    copies: usize,
+    trap: Option<Trap>,
+) -> SimTables {
+    // Clocks are good in some runs, and not so good in others; rings are short in some, and full at times.
+    let offset_ns = [200, 5000, 5000, 60_000][seed as usize % 4];
+    let ring_bytes = if seed % 4 == 1 { 1 << 10 } else { 24 << 10 };
+    // Some look whether an early snapshot is late enough, others wait.
+    let waiting = phases.without(Technique::EarlySnapshots);
+    let phases = waiting.filter(|_| seed / 4 % 2 == 1).unwrap_or(phases);
+    let engine = match faults.rate(FaultKind::NodeCrash) > 0 {
+        false => SimTables::new(sim, copies, trap),
+        true => {
+            let versions = phases.versions.are_at_a_node();
+            SimTables::managed(sim, mortals::shape(copies, versions), trap)
+        }
+    };
+    engine
+        .with_clocks(offset_ns)
+        .with_limits(|limits| *limits = Limits { ring_bytes, ..*limits }.following(phases))
 }
 
 /// What a run without faults of machines was like.
