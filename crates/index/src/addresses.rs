@@ -32,6 +32,9 @@ pub(crate) struct Addresses {
 const LEAST: usize = 1 << 10;
 const MOST: usize = 1 << 23;
 
+/// A hint is noted again when it is as old as this: one that is old may not be used after a while.
+const OLD_NS: u64 = 10_000_000;
+
 /// How many places are looked at.
 const REACH: usize = 16;
 
@@ -73,9 +76,23 @@ impl Addresses {
         Some((Target::of_class(Addr::from_word(hint.addr), class), hint.learned >> 8))
     }
 
+    /// Looks at the place of a hint that will be asked for soon: what is not in the CPU's cache is fetched meanwhile.
+    #[inline]
+    pub(crate) fn expect(&self, table: u16, hash: u64) {
+        let first = (mixed(table, hash) >> 20) as usize & (self.hints.len() - 1);
+        std::hint::black_box(self.hints[first].hash);
+    }
+
     /// A row was seen.
     pub(crate) fn learn(&mut self, table: u16, hash: u64, addr: Addr, class: SizeClass, now: u64) {
         let hash = mixed(table, hash);
+        if let Some(at) = self.find(hash)
+            && self.hints[at].addr == addr.to_word()
+            && self.hints[at].learned as u8 == class.number()
+            && now < (self.hints[at].learned >> 8) + OLD_NS
+        {
+            return;
+        }
         let learned = now << 8 | u64::from(class.number());
         self.place(Hint { hash, addr: addr.to_word(), learned });
         if self.used > self.hints.len() / 2 && self.hints.len() < MOST {

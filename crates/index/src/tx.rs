@@ -109,6 +109,7 @@ impl Tx {
         if let Some(known) = self.known(table, hash, key) {
             return Ok(known);
         }
+        self.client.addresses.borrow().expect(table.id, hash);
         if self.places.len() == FEW {
             let all = self.places.iter().zip(0..).map(|(place, at)| (place.hash, at));
             self.by_hash = Some(all.collect());

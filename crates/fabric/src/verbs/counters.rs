@@ -141,27 +141,26 @@ impl Add for Counts {
 /// ```
 #[derive(Debug, Default)]
 pub struct Tally {
-    nodes: RefCell<Vec<ByPhase>>,
+    /// By node, and by phase at each.
+    nodes: RefCell<Vec<Raw>>,
     /// Of each phase: they belong to no node.
     round_trips: [Cell<u64>; Phase::COUNT],
 }
-
-type ByPhase = [Raw; Phase::COUNT];
 
 impl Tally {
     /// The counts of one phase.
     pub fn phase(&self, phase: Phase) -> Counts {
         let nodes = self.nodes.borrow();
-        let sum =
-            nodes.iter().fold(Counts::default(), |sum, node| sum + node[phase.place()].into());
+        let of_nodes = nodes.iter().skip(phase.place()).step_by(Phase::COUNT);
+        let sum = of_nodes.fold(Counts::default(), |sum, raw| sum + (*raw).into());
         Counts { round_trips: self.round_trips[phase.place()].get(), ..sum }
     }
 
     /// The counts of one node; round trips belong to no node.
     pub fn node(&self, node: NodeId) -> Counts {
         let nodes = self.nodes.borrow();
-        let phases = nodes.get(usize::from(node.0)).into_iter().flatten();
-        phases.fold(Counts::default(), |sum, phase| sum + (*phase).into())
+        let phases = nodes.chunks_exact(Phase::COUNT).nth(usize::from(node.0));
+        phases.into_iter().flatten().fold(Counts::default(), |sum, raw| sum + (*raw).into())
     }
 
     /// The counts of all phases.
@@ -178,7 +177,9 @@ impl Tally {
             bytes_in: reply.len() as u64,
             ..Counts::default()
         };
-        at(&mut self.nodes.borrow_mut(), node, phase).calls += counts;
+        let mut nodes = self.nodes.borrow_mut();
+        let at = place(&mut nodes, node, phase);
+        nodes[at].calls += counts;
         let trips = &self.round_trips[phase.place()];
         trips.set(trips.get() + 1);
     }
@@ -192,13 +193,15 @@ impl Tally {
     /// Every verb is looked at once: this is done for each round of a transaction.
     pub(super) fn count(&self, phase: Phase, slot: &Slot) {
         let mut nodes = self.nodes.borrow_mut();
-        let of_bells: SmallVec<[u16; 8]> = slot.bells.iter().map(|it| it.queue().node.0).collect();
-        for node in &of_bells {
-            at(&mut nodes, NodeId(*node), phase).doorbells += 1;
+        let mut of_bells = SmallVec::<[usize; 8]>::new();
+        for bell in &slot.bells {
+            let at = place(&mut nodes, bell.queue().node, phase);
+            nodes[at].doorbells += 1;
+            of_bells.push(at);
         }
-        let (nodes, phase_at) = (&mut nodes[..], phase.place());
+        let (nodes, of_bells) = (&mut nodes[..], &of_bells[..]);
         slot.each_verb(|bell, op, words| {
-            let kind = &mut nodes[usize::from(of_bells[bell])][phase_at].verbs[op as usize];
+            let kind = &mut nodes[of_bells[bell]].verbs[op as usize];
             kind.0 += 1;
             kind.1 += words as u64;
         });
@@ -207,11 +210,12 @@ impl Tally {
     }
 }
 
-/// The counts of a phase at a node, new if there were none.
-fn at(nodes: &mut Vec<ByPhase>, node: NodeId, phase: Phase) -> &mut Raw {
-    let at = usize::from(node.0);
+/// Where the counts of a phase at a node are; there is room for them.
+#[inline]
+fn place(nodes: &mut Vec<Raw>, node: NodeId, phase: Phase) -> usize {
+    let at = usize::from(node.0) * Phase::COUNT + phase.place();
     if nodes.len() <= at {
-        nodes.resize(at + 1, ByPhase::default());
+        nodes.resize((usize::from(node.0) + 1) * Phase::COUNT, Raw::default());
     }
-    &mut nodes[at][phase.place()]
+    at
 }

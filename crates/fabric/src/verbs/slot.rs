@@ -237,11 +237,11 @@ impl Slot {
     /// Visits all verbs in the order they were added: the doorbell, what it does, and how many words it has.
     #[inline]
     pub(super) fn each_verb(&self, mut visit: impl FnMut(usize, Op, usize)) {
-        let mut left = &self.script[..self.used];
-        while let Some((heading, rest)) = left.split_first() {
+        let (script, mut at) = (&self.script[..self.used], 0);
+        while let Some(heading) = script.get(at) {
             let heading = Heading(*heading);
             visit(heading.bell(), heading.op(), heading.words());
-            left = &rest[heading.words() + Heading::WORDS - 1..];
+            at += Heading::WORDS + heading.words();
         }
     }
 
