@@ -40,7 +40,8 @@
 //! | [`tcp`] | backend: memory nodes on any network, and the node itself |
 //! | [`rdma`] | backend: memory nodes behind RDMA NICs |
 
-pub mod contracts;
+pub mod clock;
+mod contracts;
 mod error;
 mod ids;
 pub mod link;
@@ -56,6 +57,7 @@ mod sync;
 pub mod tcp;
 mod verbs;
 
+pub use clock::Told;
 pub use error::{FabricError, Refusal, Result};
 pub use ids::{ClientId, NodeId};
 pub use link::{Capabilities, Persistence};

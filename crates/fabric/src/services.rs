@@ -11,7 +11,8 @@ use crate::{ClientId, FabricError, NodeId, Result};
 /// [`FabricError::Service`].
 pub type Handler = dyn Fn(ClientId, &[u8]) -> Result<Vec<u8>, String> + Send + Sync;
 
-/// The service by which a node tells its clock, as little-endian nanoseconds. Every node on a network has it.
+/// The service by which a node tells its clock, as [`Told`](crate::Told) understands it: little-endian nanoseconds, perhaps with the name of
+/// the clock. Every node on a network has it.
 pub const TIME: u16 = u16::MAX;
 
 /// The services that a memory node offers, by number.

@@ -149,12 +149,12 @@ impl Runtime for Executor {
                     let sleep = next.map_or(PATIENCE, |at| (at - self.now()).min(PATIENCE));
                     std::thread::park_timeout(sleep);
                 }
-            } else if idle.turns < IDLE_TURNS {
+            } else if idle.turns < IDLE_TURNS && !idle.pace.is_crowded() {
                 idle.turns += 1;
                 std::hint::spin_loop();
             } else if idle.is_worth_while(self) || !self.wait(worker) {
                 // With more threads than cores the one we wait for may need ours.
-                std::thread::yield_now();
+                idle.pace.step_aside();
             }
         }
     }
@@ -171,7 +171,7 @@ struct Idle {
 impl Idle {
     /// There is work again.
     fn end(&mut self, executor: &Executor) {
-        if self.turns > 0 {
+        if self.turns > 0 || self.since.is_some() {
             let gap = self.since.take().map_or(Duration::ZERO, |since| executor.now() - since);
             self.pace.note(gap);
             self.turns = 0;

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use crate::clock::{boot_id, machine_id};
 use crate::{FabricError, Result};
 
 /// Names one process beyond doubt: a pid alone is given out again.
@@ -111,21 +112,6 @@ fn start_time(pid: Pid) -> std::io::Result<u64> {
         .and_then(|rest| rest.split_ascii_whitespace().nth(19))
         .and_then(|ticks| ticks.parse().ok())
         .ok_or_else(|| std::io::Error::other("a /proc/PID/stat without a start time"))
-}
-
-pub(super) fn boot_id() -> std::io::Result<u64> {
-    Ok(hash(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim()))
-}
-
-/// Where there is no id, only processes of this machine can be meant.
-fn machine_id() -> u64 {
-    std::fs::read_to_string("/etc/machine-id").map_or(0, |id| hash(id.trim()))
-}
-
-/// FNV-1a: stable across processes and versions.
-fn hash(text: &str) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    text.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 fn pid_namespace() -> std::io::Result<u64> {

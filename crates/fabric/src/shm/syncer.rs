@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 
 use super::layout::header;
-use super::process::boot_id;
+use crate::clock::boot_id;
 use crate::memory::Mapping;
 use crate::runtime::Time;
 use crate::sync::Ordering;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use farside_fabric::{Queue, TIME, Worker, probe};
+use farside_fabric::{Queue, TIME, Told, Worker, probe};
 
 use super::Master;
 use super::sync::{Knowledge, Sync, Verdict};
@@ -38,6 +38,8 @@ pub async fn follow(worker: Worker, connect: Rc<dyn Connect>, view: Weak<View>) 
         let config = known.config();
         let look = Duration::from_nanos(config.lease_ns) / 8;
         let pause = match follower.ask(&known).await {
+            // What is known exactly stays so; whether it is the same clock still is looked at now and then.
+            Some(Sync { exact: true, .. }) => LONGEST,
             Some(sync) => {
                 let round_trips = |count| Duration::from_nanos(sync.round_trip() * count);
                 round_trips(ROUND_TRIPS).min(look.max(round_trips(ROUND_TRIPS_AT_LEAST)))
@@ -112,7 +114,7 @@ impl Follower {
             // It stays so, and is told, until there is another master or this process is put out.
             return;
         }
-        let proven = self.proven;
+        let proven = self.proven || sync.exact;
         let first = self.known.is_none();
         let known = self.known.get_or_insert_with(|| Knowledge::begin(sync, proven));
         let verdict = match first {
@@ -142,9 +144,14 @@ impl Follower {
 
 /// What the clock of a node says, and so much more.
 pub(crate) async fn ask(worker: &Worker, queue: &Queue, ahead: u64) -> Option<Sync> {
-    let sent = worker.now().0;
+    let sent = worker.now();
     let answer = queue.call(TIME, &[]).await.ok()?;
-    let received = worker.now().0;
-    let master = u64::from_le_bytes(answer.try_into().ok()?).wrapping_add(ahead);
-    Some(Sync { sent, master, received })
+    let received = worker.now();
+    let told = Told::understand(&answer, sent, received)?;
+    if let Some(more) = told.ahead_of_ours {
+        let time = received.0.wrapping_add(more).wrapping_add(ahead);
+        return Some(Sync::of_same_clock(received.0, time));
+    }
+    let (sent, received) = (sent.0, received.0);
+    Some(Sync { sent, master: told.time.wrapping_add(ahead), received, exact: false })
 }

@@ -43,6 +43,8 @@ pub struct PoolTime {
     /// What the best synchronizations said.
     lower: [AtomicU64; 2],
     upper: [AtomicU64; 2],
+    /// They are about the own clock.
+    exact: AtomicBool,
     /// There is an upper bound to reckon with, be it enabled or not.
     known: AtomicBool,
     /// The clock of this machine is not good enough.
@@ -66,6 +68,7 @@ impl PoolTime {
                 self.lower.each_ref().map(|word| word.load(Ordering::Relaxed));
             let [upper_master, sent] =
                 self.upper.each_ref().map(|word| word.load(Ordering::Relaxed));
+            let exact = self.exact.load(Ordering::Relaxed);
             // Between two looks at the version: whoever takes the time away afterwards reads its clock later.
             let now = now().0;
             fence(Ordering::Acquire);
@@ -76,8 +79,8 @@ impl PoolTime {
             if !enabled {
                 return None;
             }
-            let lower = Sync { sent: received, master: lower_master, received };
-            let upper = Sync { sent, master: upper_master, received: sent };
+            let lower = Sync { sent: received, master: lower_master, received, exact };
+            let upper = Sync { sent, master: upper_master, received: sent, exact };
             return Some((lower.lower(now), upper.upper(now)));
         }
     }
@@ -86,7 +89,8 @@ impl PoolTime {
     pub fn reckon(&self, now: u64) -> Option<u64> {
         let [master, sent] = self.upper.each_ref().map(|word| word.load(Ordering::Acquire));
         let known = self.known.load(Ordering::Acquire);
-        known.then(|| Sync { sent, master, received: sent }.upper(now))
+        // Also where the clock is the own one: a little later than that does no harm.
+        known.then(|| Sync { sent, master, received: sent, exact: false }.upper(now))
     }
 
     /// Whether the clock of this machine runs so differently from the others' that nothing may be done by it.
@@ -122,6 +126,7 @@ impl PoolTime {
             self.lower[1].store(lower.received, Ordering::Relaxed);
             self.upper[0].store(upper.master, Ordering::Relaxed);
             self.upper[1].store(upper.sent, Ordering::Relaxed);
+            self.exact.store(lower.exact && upper.exact, Ordering::Relaxed);
             self.known.store(true, Ordering::Relaxed);
             self.enabled.store(good, Ordering::Relaxed);
         });

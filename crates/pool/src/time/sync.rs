@@ -16,19 +16,31 @@ pub(crate) struct Sync {
     pub(crate) sent: u64,
     pub(crate) master: u64,
     pub(crate) received: u64,
+    /// The pool's clock is ours, and so much ahead: it does not run apart from itself.
+    pub(crate) exact: bool,
 }
 
 impl Sync {
+    /// The pool's clock is that of this process, which showed `now` when the time was `time`.
+    pub(crate) fn of_same_clock(now: u64, time: u64) -> Sync {
+        Sync { sent: now, master: time, received: now, exact: true }
+    }
+
+    /// How far two clocks may have run apart in that time.
+    fn apart(&self, past: u64) -> u64 {
+        if self.exact { 0 } else { past / DRIFT + 1 }
+    }
+
     /// The earliest that it may be now.
     pub(crate) fn lower(&self, now: u64) -> u64 {
         let past = now.saturating_sub(self.received);
-        self.master + past.saturating_sub(past / DRIFT + 1)
+        self.master + past.saturating_sub(self.apart(past))
     }
 
     /// The latest that it may be now.
     pub(crate) fn upper(&self, now: u64) -> u64 {
         let past = now.saturating_sub(self.sent);
-        self.master + past + past / DRIFT + 1
+        self.master + past + self.apart(past)
     }
 
     pub(crate) fn round_trip(&self) -> u64 {
@@ -170,6 +182,7 @@ mod tests {
                 sent: local(master, drift_ppb),
                 master: master + there,
                 received: local(master + there + back, drift_ppb),
+                exact: false,
             };
             master += there + back;
             match &mut known {
@@ -204,6 +217,20 @@ mod tests {
             assert_eq!(suspicious, drift_ppb.abs() > 200_000, "{drift_ppb}");
             assert!(suspicious || uncertainty < 4_000, "{drift_ppb}: {uncertainty}");
         }
+    }
+
+    /// Whoever has the master's clock itself knows the time, however long ago it asked.
+    #[test]
+    fn the_same_clock_is_not_uncertain() {
+        let (first, later) = (Sync::of_same_clock(1_000, 5_000), Sync::of_same_clock(2_000, 6_000));
+        let mut known = Knowledge::begin(first, true);
+        assert_eq!(known.take(later), Verdict::Good);
+        let hours = 10_000_000_000_000;
+        let bounds = (known.lower.lower(hours), known.upper.upper(hours));
+        assert_eq!(bounds, (hours + 4_000, hours + 4_000));
+        // If it turns out to be another one after all, nothing is done by it any more.
+        let other = Sync { sent: hours, master: hours, received: hours + 50, exact: false };
+        assert_eq!(known.take(other), Verdict::Faulty);
     }
 
     /// A clock beyond the bounds is never found to be good.

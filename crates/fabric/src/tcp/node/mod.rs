@@ -18,9 +18,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use self::kept::Kept;
 use super::auth::{Secret, nonce};
 use super::tls::NodeTls;
+use crate::clock::Told;
 use crate::link::Op;
 use crate::memory::{Mapping, WORD};
-use crate::runtime::Time;
 use crate::services::{Services, TIME};
 use crate::{FabricError, MAX_VERB_BYTES, NodeId, Refusal, Result};
 
@@ -209,7 +209,7 @@ impl Node {
         let (memory, services) = (Arc::new(memory), Arc::new(Services::default()));
         let journal = options.data.as_ref().map(|disk| Kept::open(disk, &memory)).transpose()?;
         let ahead = journal.as_ref().map_or(0, Kept::ahead);
-        services.offer(TIME, move |_, _| Ok((Time::of_host().0 + ahead).to_le_bytes().to_vec()));
+        services.offer(TIME, move |_, _| Ok(Told::answer(ahead)));
         Ok(Node { listener, options, memory, door: None, incarnation, services, journal })
     }
 

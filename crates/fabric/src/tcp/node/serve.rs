@@ -121,7 +121,7 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
                 last_work = now;
             } else if spinning && now - last_work > YIELD {
                 // With more threads than cores the clients may need ours.
-                std::thread::yield_now();
+                pace.step_aside();
                 now = Instant::now();
             }
             if now >= self.next_rounds {
