@@ -149,12 +149,12 @@ impl Runtime for Executor {
                     let sleep = next.map_or(PATIENCE, |at| (at - self.now()).min(PATIENCE));
                     std::thread::park_timeout(sleep);
                 }
-            } else if idle.turns < IDLE_TURNS && !idle.pace.is_crowded() {
+            } else if idle.looks_on() {
                 idle.turns += 1;
                 std::hint::spin_loop();
-            } else if idle.is_worth_while(self) || !self.wait(worker) {
+            } else if idle.is_worth_while(self) || !idle.sleep(|| self.wait(worker)) {
                 // With more threads than cores the one we wait for may need ours.
-                idle.pace.step_aside();
+                std::thread::yield_now();
             }
         }
     }
@@ -163,6 +163,8 @@ impl Runtime for Executor {
 /// Turns without work, while something is in flight.
 #[derive(Default)]
 struct Idle {
+    /// It has begun.
+    looks: bool,
     turns: u32,
     since: Option<Time>,
     pace: Pace,
@@ -171,17 +173,34 @@ struct Idle {
 impl Idle {
     /// There is work again.
     fn end(&mut self, executor: &Executor) {
-        if self.turns > 0 || self.since.is_some() {
+        if self.looks {
+            self.pace.end();
             let gap = self.since.take().map_or(Duration::ZERO, |since| executor.now() - since);
             self.pace.note(gap);
-            self.turns = 0;
+            (self.looks, self.turns) = (false, 0);
         }
+    }
+
+    /// Whether to look again at once.
+    #[inline]
+    fn looks_on(&mut self) -> bool {
+        if !self.looks {
+            self.looks = true;
+            self.pace.begin();
+        }
+        self.turns < IDLE_TURNS && !self.pace.is_crowded()
     }
 
     /// Whether work may come before a thread that sleeps is awake.
     fn is_worth_while(&mut self, executor: &Executor) -> bool {
         let now = executor.now();
         now - *self.since.get_or_insert(now) < self.pace.spin()
+    }
+
+    /// Sleeps, which is no looking; `false` if that cannot be.
+    fn sleep(&mut self, wait: impl FnOnce() -> bool) -> bool {
+        self.pace.end();
+        wait()
     }
 }
 

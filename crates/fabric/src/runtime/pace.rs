@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
 use super::Time;
 
 /// How long after the last work the thread goes on looking, where work comes quickly.
@@ -13,40 +15,66 @@ const CALM: Duration = Duration::from_micros(10);
 /// What is quick: about as long as a thread needs to wake up.
 const QUICK: Duration = Duration::from_micros(60);
 
-/// How often a thread that sleeps at once looks for longer.
+/// How often a thread that sleeps soon looks for longer: two that sleep while they wait for each other are late for that alone.
 const PROBE: u32 = 32;
 
-/// For how long it is watched how much of the core others take.
-const WATCH: Duration = Duration::from_millis(2);
+/// Of so many pauses one is watched.
+const WATCHED: u32 = 16;
 
-/// What takes longer than this was not only the question.
-const AWAY: Duration = Duration::from_micros(3);
+/// How much watching it takes to know whether the core is shared.
+const ENOUGH: Duration = Duration::from_micros(500);
 
-/// With more than this share of the time taken by others, the core is shared.
+/// It is, if others had at least one part in so many of that time; and one that was shared still is, with less.
 const SHARED: u32 = 5;
+const STILL_SHARED: u32 = 12;
 
-/// How many pieces of work a thread with a shared core sleeps for before it looks again whether that is still so.
-const CROWDED: u32 = 1000;
+/// For how many pauses a thread with a shared core then sleeps at once, before it looks again whether that is still so.
+const CROWDED: u32 = 2000;
 
 /// How quickly work has come of late, and whether there is a core to spare for looking.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     /// A moving average of the time between two pieces of work.
     gap: Duration,
-    /// Since when it is watched how much of the core others take, and how much they took.
-    watched: Option<Time>,
-    taken: Duration,
-    /// Pieces of work that had to be waited for.
-    notes: u32,
-    /// For so many pieces of work more, others want the core: perhaps those that the work is to come from.
+    /// How many pauses there were.
+    pauses: u32,
+    /// When the one that is watched began, and what this thread had worked until then.
+    watched: Option<(Time, Duration)>,
+    /// How long those took that were watched, and how much of that others had the core.
+    looked: Duration,
+    lost: Duration,
+    /// The core was shared when that was looked at last.
+    shared: bool,
+    /// For so many pauses more, others want the core: perhaps those that the work is to come from.
     crowded: u32,
 }
 
 impl Pace {
+    /// There is nothing to do, and the thread begins to look for work.
+    pub(crate) fn begin(&mut self) {
+        self.pauses = self.pauses.wrapping_add(1);
+        self.crowded = self.crowded.saturating_sub(1);
+        if self.pauses.is_multiple_of(WATCHED) && !self.is_crowded() {
+            self.watched = Some((Time::of_host(), worked()));
+        }
+    }
+
+    /// It does not look any more: there is work, or it sleeps.
+    pub(crate) fn end(&mut self) {
+        let Some((since, before)) = self.watched.take() else { return };
+        let span = Time::of_host() - since;
+        self.looked += span;
+        self.lost += span.saturating_sub(worked().saturating_sub(before));
+        if self.looked > ENOUGH {
+            let part = if self.shared { STILL_SHARED } else { SHARED };
+            self.shared = self.lost * part > self.looked;
+            self.crowded = if self.shared { CROWDED } else { 0 };
+            (self.looked, self.lost) = (Duration::ZERO, Duration::ZERO);
+        }
+    }
+
     /// Work has come, so long after the last.
     pub(crate) fn note(&mut self, gap: Duration) {
-        self.crowded = self.crowded.saturating_sub(1);
-        self.notes = self.notes.wrapping_add(1);
         if gap < CALM {
             // That was waited for anyway. What comes in bursts says nothing about the time between them.
             return;
@@ -64,32 +92,16 @@ impl Pace {
     pub(crate) fn spin(&self) -> Duration {
         match self.gap {
             _ if self.is_crowded() => Duration::ZERO,
-            gap if gap < QUICK || self.probes() => BUSY,
+            gap if gap < QUICK || self.pauses.is_multiple_of(PROBE) => BUSY,
             _ => CALM,
         }
     }
+}
 
-    /// Two that sleep while they wait for each other are late because they sleep: now and then one looks for longer.
-    fn probes(&self) -> bool {
-        self.notes.is_multiple_of(PROBE)
-    }
-
-    /// Gives the core to others, if they want it.
-    pub(crate) fn step_aside(&mut self) {
-        let before = Time::of_host();
-        std::thread::yield_now();
-        let now = Time::of_host();
-        let since = *self.watched.get_or_insert(before);
-        if now - before > AWAY {
-            self.taken += now - before;
-        }
-        if now - since > WATCH {
-            if self.taken * SHARED > now - since {
-                self.crowded = CROWDED;
-            }
-            (self.watched, self.taken) = (None, Duration::ZERO);
-        }
-    }
+/// For how long this thread has had a core.
+fn worked() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[cfg(test)]
@@ -98,13 +110,42 @@ mod tests {
 
     #[test]
     fn who_comes_often_is_waited_for() {
-        let mut pace = Pace::default();
+        let mut pace = Pace { pauses: 1, ..Pace::default() };
         assert_eq!(pace.spin(), BUSY);
         (0..50).for_each(|_| pace.note(Duration::from_millis(1)));
         assert_eq!(pace.spin(), CALM);
         (0..50).for_each(|_| pace.note(Duration::from_micros(3)));
         assert_eq!(pace.spin(), CALM);
         (0..12).for_each(|_| pace.note(Duration::from_micros(10)));
+        assert_eq!(pace.spin(), BUSY);
+    }
+
+    #[test]
+    fn who_comes_seldom_is_waited_for_now_and_then() {
+        let mut pace = Pace::default();
+        (0..50).for_each(|_| pace.note(Duration::from_millis(1)));
+        let long = (0..10 * PROBE).filter(|_| {
+            pace.begin();
+            pace.end();
+            pace.spin() == BUSY
+        });
+        assert_eq!(long.count(), 10);
+    }
+
+    /// Others have the core while this thread sleeps: the same as if they took it.
+    #[test]
+    fn who_shares_a_core_sleeps_at_once_and_looks_again_later() {
+        let mut pace = Pace::default();
+        for _ in 0..WATCHED {
+            pace.begin();
+            std::thread::sleep(Duration::from_micros(600));
+            pace.end();
+        }
+        assert_eq!(pace.spin(), Duration::ZERO);
+        for _ in 0..CROWDED {
+            pace.begin();
+            pace.end();
+        }
         assert_eq!(pace.spin(), BUSY);
     }
 }

@@ -91,7 +91,7 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
         let mut now = Instant::now();
         let mut last_work = now;
         let (mut turns, mut looks) = (0u32, 0);
-        let mut pace = Pace::default();
+        let (mut pace, mut idle) = (Pace::default(), false);
         while !self.stop.is_asked() {
             let spinning = now - last_work < pace.spin();
             let mut worked = spinning && self.serve_hot(now);
@@ -104,6 +104,10 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
                 if !spinning {
                     // Which are hot after a pause is known when they have work.
                     self.hot.clear();
+                    if !std::mem::replace(&mut idle, true) {
+                        pace.begin();
+                    }
+                    pace.end();
                 }
                 self.wait(&mut events, if spinning { Duration::ZERO } else { sleep })?;
                 now = Instant::now();
@@ -117,11 +121,14 @@ impl<'s, F: FnMut(NodeEvent)> Serving<'s, F> {
                 looks = 0;
             }
             if worked {
+                pace.end();
                 pace.note(now - last_work);
-                last_work = now;
+                (last_work, idle) = (now, false);
+            } else if !std::mem::replace(&mut idle, true) {
+                pace.begin();
             } else if spinning && now - last_work > YIELD {
                 // With more threads than cores the clients may need ours.
-                pace.step_aside();
+                std::thread::yield_now();
                 now = Instant::now();
             }
             if now >= self.next_rounds {
