@@ -153,7 +153,10 @@ impl Compare {
 fn unsaturated<'s>(series: impl Iterator<Item = &'s Series>) -> Option<usize> {
     const SHORT: f64 = 0.8;
     let is_free = |point: &Point| point.busy.most() < SHORT;
-    series.map(|it| it.points.iter().take_while(|point| is_free(point)).count()).min()?.checked_sub(1)
+    series
+        .map(|it| it.points.iter().take_while(|point| is_free(point)).count())
+        .min()?
+        .checked_sub(1)
 }
 
 /// Coordinators of a thread from which on more of them make no more than a twentieth of difference; and the coroutine that

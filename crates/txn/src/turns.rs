@@ -95,6 +95,10 @@ pub(crate) struct Turns {
 
 /// The turns of its process, as a thread has them.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::redundant_allocation,
+    reason = "a turn is cloned from it: threads would share the count of an Arc"
+)]
 pub(crate) struct Desk(Rc<Arc<Turns>>);
 
 /// A turn, or a place in the queue for it, until it is dropped.

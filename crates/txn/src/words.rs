@@ -76,7 +76,7 @@ pub(crate) fn place_of(addr: Addr, places: u64) -> u64 {
     // What is above (the region) is to count below, and the other way round.
     let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
     let mixed = mixed ^ mixed >> 32;
-    (u128::from(mixed) * u128::from(places) >> 64) as u64
+    ((u128::from(mixed) * u128::from(places)) >> 64) as u64
 }
 
 #[cfg(test)]

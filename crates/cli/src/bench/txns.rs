@@ -10,7 +10,9 @@ use anyhow::{Context, Result, anyhow, ensure};
 use farside_fabric::{Persistence, Worker};
 use farside_sim::{Busy, Faults, Profile, Sim};
 use farside_workloads::driver::{self, Control, Plan, Tally, Until};
-use farside_workloads::engine::{DatabaseEngine, Engine, Limits, Reference, SimTables, TableShape, Versions};
+use farside_workloads::engine::{
+    DatabaseEngine, Engine, Limits, Reference, SimTables, TableShape, Versions,
+};
 use farside_workloads::history::Sink;
 use farside_workloads::load::{Kind, Visit, Workload};
 use farside_workloads::trial::simulate;
