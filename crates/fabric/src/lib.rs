@@ -40,8 +40,8 @@
 //! | [`tcp`] | backend: memory nodes on any network, and the node itself |
 //! | [`rdma`] | backend: memory nodes behind RDMA NICs |
 
-pub mod clock;
-mod contracts;
+mod clock;
+pub mod contracts;
 mod error;
 mod ids;
 pub mod link;

@@ -42,6 +42,19 @@ struct Oldest(AtomicU64);
 /// Until when who is alone has a lease.
 const FOR_EVER: u64 = u64::MAX;
 
+/// A configuration as a thread knows it, counted by that thread alone: threads would share the count of an `Arc`, for each
+/// transaction.
+#[derive(Debug)]
+struct Known(Arc<Config>);
+
+impl std::ops::Deref for Known {
+    type Target = Arc<Config>;
+
+    fn deref(&self) -> &Arc<Config> {
+        &self.0
+    }
+}
+
 /// A thread that holds no permit.
 const IDLE: u64 = u64::MAX;
 
@@ -55,8 +68,7 @@ struct Held {
     oldest: Arc<Oldest>,
     /// How many permits there are of each placement, the oldest first.
     permits: RefCell<VecDeque<(u64, usize)>>,
-    /// As this thread knows it, counted here: threads do not write to each other's lines for each transaction.
-    config: RefCell<Rc<Arc<Config>>>,
+    config: RefCell<Rc<Known>>,
 }
 
 /// Leave to act by a configuration, as long as the lease lasts and the regions stay where they are. While
@@ -76,7 +88,7 @@ pub struct Permit {
 pub struct Leave {
     seat: Rc<Held>,
     placed: u64,
-    config: Rc<Arc<Config>>,
+    config: Rc<Known>,
 }
 
 impl View {
@@ -140,7 +152,7 @@ impl View {
     pub fn seat(self: &Arc<Self>) -> Seat {
         let oldest = Arc::new(Oldest(AtomicU64::new(IDLE)));
         self.seats().push(Arc::clone(&oldest));
-        let config = RefCell::new(Rc::new(self.config()));
+        let config = RefCell::new(Rc::new(Known(self.config())));
         Seat(Rc::new(Held { view: Arc::clone(self), oldest, permits: RefCell::default(), config }))
     }
 
@@ -241,7 +253,7 @@ impl Seat {
             drop(known);
             self.0.tell();
             if config.borrow().epoch != view.epoch() {
-                *config.borrow_mut() = Rc::new(view.config());
+                *config.borrow_mut() = Rc::new(Known(view.config()));
             }
             let config = Arc::clone(&**config.borrow());
             let permit = Permit { seat: Rc::clone(&self.0), placed, config };
@@ -261,7 +273,7 @@ impl Seat {
             return None;
         }
         if config.borrow().epoch != view.epoch() {
-            *config.borrow_mut() = Rc::new(view.config());
+            *config.borrow_mut() = Rc::new(Known(view.config()));
         }
         Some(Leave { seat: Rc::clone(&self.0), placed, config: Rc::clone(&config.borrow()) })
     }

@@ -94,12 +94,21 @@ pub(crate) struct Turns {
 }
 
 /// The turns of its process, as a thread has them.
+///
+/// Counted by that thread alone: threads would share the count of an `Arc`, for each turn.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::redundant_allocation,
-    reason = "a turn is cloned from it: threads would share the count of an Arc"
-)]
-pub(crate) struct Desk(Rc<Arc<Turns>>);
+pub(crate) struct Desk(Rc<Known>);
+
+#[derive(Debug)]
+struct Known(Arc<Turns>);
+
+impl std::ops::Deref for Desk {
+    type Target = Turns;
+
+    fn deref(&self) -> &Turns {
+        &self.0.0
+    }
+}
 
 /// A turn, or a place in the queue for it, until it is dropped.
 #[derive(Debug)]
@@ -195,7 +204,7 @@ impl Turns {
 impl Desk {
     /// A thread's.
     pub(crate) fn new(turns: &Arc<Turns>) -> Self {
-        Desk(Rc::new(Arc::clone(turns)))
+        Desk(Rc::new(Known(Arc::clone(turns))))
     }
 
     fn turn(&self, addr: Addr, number: u64) -> Turn {
@@ -219,11 +228,11 @@ impl Desk {
         age: u64,
         must_not: impl Fn(&Waiter) -> bool,
     ) -> Option<(Turn, bool)> {
-        let (slot, _) = self.0.places(addr);
+        let (slot, _) = self.places(addr);
         if let Some(turn) = self.take_alone(slot, addr, age) {
             return Some((turn, true));
         }
-        let mut shard = self.0.shard(addr);
+        let mut shard = self.shard(addr);
         Turns::queue_up(slot, &mut shard);
         shard.last += 1;
         let number = shard.last;
@@ -244,7 +253,7 @@ impl Desk {
 
     /// The turn of an object that nobody has.
     pub(crate) fn take(&self, addr: Addr, age: u64) -> Option<Turn> {
-        let (slot, _) = self.0.places(addr);
+        let (slot, _) = self.places(addr);
         if slot.state.load(Ordering::Relaxed) == addr.to_word() | HELD {
             return None;
         }
@@ -285,7 +294,7 @@ impl Desk {
 impl Turn {
     /// Whether it is the first of its queue; if not, somebody will wake it.
     fn has_come(&self, waker: &Waker) -> bool {
-        let mut shard = self.desk.0.shard(self.addr);
+        let mut shard = self.desk.shard(self.addr);
         let queue = shard.queues.get_mut(&self.addr).expect("this one waits there");
         let mine =
             queue.iter().position(|it| it.number == self.number).expect("until it is dropped");
@@ -297,7 +306,7 @@ impl Turn {
 impl Drop for Turn {
     #[inline]
     fn drop(&mut self) {
-        self.desk.0.leave(self.addr, self.number);
+        self.desk.leave(self.addr, self.number);
     }
 }
 
@@ -336,7 +345,7 @@ mod tests {
                 task.await;
             }
             assert_eq!(*order.borrow(), [0, 1, 2, 3, 4]);
-            assert!(turns.0.is_idle());
+            assert!(turns.is_idle());
             // A transaction that began again while its locks were still given back waited for ever: both places in
             // the queue were gone with the first (smallbank on sim:connectx-5, 20,000 accounts).
             let before = turns.wait(&worker, addr, 7, false).await.unwrap();
@@ -345,7 +354,7 @@ mod tests {
             worker.sleep(Duration::from_micros(50)).await;
             drop(before);
             assert!(again.await.is_some());
-            assert!(turns.0.is_idle());
+            assert!(turns.is_idle());
         });
     }
 
