@@ -51,6 +51,11 @@ const CHORES: &[Chore] = &[
         "measure SmallBank beside LMDB, RocksDB, fjall, redb and SQLite (needs librocksdb-dev)",
         embedded_peers::run,
     ),
+    (
+        "compare-peers",
+        "measure SmallBank, TATP and kvs on all fabrics beside all peers, Redis among them",
+        embedded_peers::all,
+    ),
     ("compare-durable", "the same with commits that survive the power", embedded_peers::durable),
     (
         "txn-cost",

@@ -37,6 +37,9 @@ pub struct Experiment {
     /// more than that committed ones are counted.
     #[serde(default)]
     pub drops: bool,
+    /// Whether threads pay for the code between verbs, too, as in figures that are about the CPU.
+    #[serde(default)]
+    pub code: bool,
     /// Everything random derives from it.
     #[serde(default = "one")]
     pub seed: u64,

@@ -29,6 +29,7 @@ pub(crate) struct Measure {
     pub(crate) durable: bool,
     pub(crate) one_primary: bool,
     pub(crate) drops: bool,
+    pub(crate) code: bool,
     pub(crate) seed: u64,
     pub(crate) threads: usize,
     pub(crate) coordinators: usize,
@@ -56,6 +57,7 @@ impl Visit for Measure {
         let room = TableShape::room(&workload.tables(), self.threads);
         let engine = SimTables::with_room(&sim, copies, copies, room)
             .with_real_clocks()
+            .with_code(self.code)
             .with_limits(|it| *it = limits.following(self.protocol));
         let engine = if self.one_primary { engine.with_one_primary() } else { engine };
         let plan = Plan {

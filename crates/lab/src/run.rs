@@ -205,6 +205,7 @@ impl Experiment {
             durable: self.durable,
             one_primary: self.one_primary,
             drops: self.drops,
+            code: self.code,
             seed: self.seed,
             threads: todo.load.threads,
             coordinators: todo.load.coordinators,

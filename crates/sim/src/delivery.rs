@@ -128,7 +128,8 @@ impl State {
         let thread = &mut self.threads[side.thread as usize];
         let process = &mut self.processes[side.process as usize];
         let cpu = profile.cpu;
-        let posted = thread.work(now, cpu.doorbell + cpu.verb * flight.verbs.len() as u64);
+        let verb = cpu.verb + process.code.verb_ps();
+        let posted = thread.work(now, cpu.doorbell + verb * flight.verbs.len() as u64);
         let mut sent = posted;
         for verb in &flight.verbs {
             let (message, bytes) = match verb.op {

@@ -59,6 +59,6 @@ mod world;
 
 pub use adversary::{FaultKind, Faults};
 pub use busy::Busy;
-pub use process::{Landing, ProcessId};
+pub use process::{Code, Landing, ProcessId};
 pub use profile::{Cpu, Medium, Profile};
 pub use sim::{ClockModel, Sim};

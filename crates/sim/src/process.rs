@@ -1,6 +1,7 @@
 //! Client processes and their threads.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use farside_fabric::runtime::{Random, Runnable, Timers};
 use farside_fabric::{ClientId, Time, Worker};
@@ -26,6 +27,26 @@ pub(crate) struct Process {
     pub(crate) under_way: Vec<u32>,
     /// How many doorbells and verbs it has posted.
     pub(crate) posted: (u64, u64),
+    pub(crate) code: Code,
+}
+
+/// What a program computes between its verbs, beside what `Cpu` charges for posting and completing them.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Code {
+    /// Whenever a task goes on.
+    pub step: Duration,
+    /// For each verb.
+    pub verb: Duration,
+}
+
+impl Code {
+    pub(crate) fn step_ps(&self) -> u64 {
+        self.step.as_nanos() as u64 * 1000
+    }
+
+    pub(crate) fn verb_ps(&self) -> u64 {
+        self.verb.as_nanos() as u64 * 1000
+    }
 }
 
 /// The end of a process: after so many more doorbells.

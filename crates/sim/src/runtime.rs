@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use farside_fabric::runtime::{Runtime, Schedule, TimerId};
 use farside_fabric::{Time, Worker};
@@ -43,6 +44,13 @@ impl Runtime for SimRuntime {
 
     fn cancel_timer(&self, timer: TimerId) {
         self.world.state().threads[self.thread as usize].timers.cancel(timer);
+    }
+
+    fn compute(&self, span: Duration) {
+        let mut guard = self.world.state();
+        let state = &mut *guard;
+        let now = state.now;
+        state.threads[self.thread as usize].work(now, span.as_nanos() as u64 * 1000);
     }
 
     fn scheduler(&self) -> Arc<dyn Schedule> {

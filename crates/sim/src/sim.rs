@@ -12,7 +12,7 @@ use crate::busy::Busy;
 use crate::link::SimLink;
 use crate::nic::Nics;
 use crate::node::Node;
-use crate::process::{Clock, Fate, Landing, Process, ProcessId, Thread};
+use crate::process::{Clock, Code, Fate, Landing, Process, ProcessId, Thread};
 use crate::profile::Profile;
 use crate::runtime::SimRuntime;
 use crate::world::{QueueSide, ThreadSchedule, World};
@@ -80,6 +80,7 @@ impl Sim {
             fate: None,
             under_way: Vec::new(),
             posted: (0, 0),
+            code: Code::default(),
         });
         ProcessId(number)
     }
@@ -191,6 +192,11 @@ impl Sim {
     pub fn set_clock(&self, process: ProcessId, clock: ClockModel) {
         let ClockModel { offset_ns, drift_ppb } = clock;
         self.world.state().processes[process.0 as usize].clock = Clock { offset_ns, drift_ppb };
+    }
+
+    /// The threads of a process pay for this from now on; usually they pay for verbs and switches alone.
+    pub fn charge(&self, process: ProcessId, code: Code) {
+        self.world.state().processes[process.0 as usize].code = code;
     }
 
     /// Sets the clock that a node tells.

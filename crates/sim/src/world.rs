@@ -261,7 +261,8 @@ impl World {
                 return false;
             }
             let Some(work) = it.queue.pop_front() else { return false };
-            it.work(state.now, state.profile.cpu.switch);
+            let code = state.processes[it.process as usize].code;
+            it.work(state.now, state.profile.cpu.switch + code.step_ps());
             state.running = Some(thread);
             state.digest.mix(u64::from(thread));
             work

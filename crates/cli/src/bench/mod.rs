@@ -75,6 +75,11 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     drop_aborted: bool,
 
+    /// Let threads pay for the code between verbs, too, by the instructions that were counted, and not for verbs and
+    /// switches alone (simulated)
+    #[arg(long)]
+    charge_code: bool,
+
     /// Write what every attempt did and saw to this file, for `farside check` (all but verbs)
     #[arg(long)]
     history: Option<PathBuf>,

@@ -71,6 +71,7 @@ fn check(args: &BenchArgs) -> Result<()> {
         args.compute == 1 || simulated,
         "--compute: transactions run in one process so far; several machines can be simulated"
     );
+    ensure!(!args.charge_code || simulated, "--charge-code: expected --fabric sim:PROFILE");
     let protocol = args.protocol.protocol(&args.without)?;
     let versions = protocol.map(|protocol| protocol.versions);
     ensure!(
@@ -149,6 +150,7 @@ impl Run<'_> {
                 let room = TableShape::room(&workload.tables(), plan.threads);
                 let engine = SimTables::with_room(&sim, args.replicas.into(), nodes.into(), room)
                     .with_real_clocks()
+                    .with_code(args.charge_code)
                     .with_level(args.level.promise())
                     .with_limits(|limits| {
                         *limits = Limits::default().following(protocol);

@@ -29,6 +29,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 /// What a compute thread takes from the outside world; [`Executor`] is the real one.
 pub trait Runtime {
@@ -43,6 +44,9 @@ pub trait Runtime {
 
     /// Forgets a timer, which may have fired already.
     fn cancel_timer(&self, timer: TimerId);
+
+    /// This thread computes for so long. Only where time is simulated does that have to be said.
+    fn compute(&self, _span: Duration) {}
 
     /// Where woken tasks of this thread go.
     fn scheduler(&self) -> Arc<dyn Schedule>;

@@ -111,6 +111,11 @@ impl Worker {
         below(self.random(), bound)
     }
 
+    /// Says that this thread computes for so long, where time is simulated.
+    pub fn compute(&self, span: Duration) {
+        self.inner.runtime.compute(span);
+    }
+
     /// Waits for a time span.
     pub fn sleep(&self, span: Duration) -> Sleep<'_> {
         self.sleep_until(self.now() + span)

@@ -3,6 +3,7 @@
 //! The reference engine and the real one are both behind this, so that whatever judges the one judges the
 //! other.
 
+mod code;
 mod database;
 mod reference;
 mod sim_pool;

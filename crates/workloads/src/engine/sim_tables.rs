@@ -1,5 +1,7 @@
 //! Farside's tables on a simulated cluster.
 
+mod shape;
+
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -8,8 +10,8 @@ use std::time::Duration;
 
 use farside_fabric::{ClientId, Counts, FabricError, NodeId, Worker};
 use farside_index::Client;
-use farside_pool::time::{self, Master};
-use farside_pool::{CONTROL_BYTES, Config, Connect, Links, Newcomer, Region, View};
+use farside_pool::time;
+use farside_pool::{Config, Connect, Links, Newcomer, Region, View};
 use farside_sim::{ClockModel, ProcessId, Sim};
 use farside_txn::clock::{PoolClock, WorkerClock};
 use farside_txn::{
@@ -18,7 +20,7 @@ use farside_txn::{
 
 use super::sim_pool::{PoolShape, SimPool};
 use super::tables::counts;
-use super::{Engine, Failure, Table, TableSession, TableShape, Tables};
+use super::{Engine, Failure, Table, TableSession, TableShape, Tables, code};
 use crate::sim_connect::SimConnect;
 
 /// Objects are spread over so many regions, or as many as there are nodes.
@@ -33,12 +35,6 @@ const RING_BYTES: u64 = 24 << 10;
 
 const REGION_BYTES: u64 = 128 << 20;
 const SMALL_REGION_BYTES: u64 = 4 << 20;
-
-/// A million versions.
-const VERSION_CACHE_BYTES: u64 = 16 << 20;
-
-/// How far the switch is, of the distance to a node behind it.
-const TO_THE_SWITCH: f64 = 0.5;
 
 /// How long somebody is silent before the others take it for dead: longer than verbs are late.
 const LEASE: Duration = Duration::from_millis(100);
@@ -60,6 +56,8 @@ struct Inner {
     limits: Limits,
     level: Level,
     clock_offset_ns: u64,
+    /// Threads pay for their code.
+    computes: bool,
     trap: Option<Trap>,
     /// For protocols that use one: it is as if all reached it at once.
     versions: OnceCell<Arc<VersionCache>>,
@@ -84,66 +82,6 @@ impl SimTables {
     /// A cluster with so many copies of each region, and a few nodes.
     pub fn new(sim: &Rc<Sim>, copies: usize, trap: Option<Trap>) -> Self {
         Self::with_nodes(sim, copies, copies.max(3), trap)
-    }
-
-    /// With clocks that are off by so much at most: before anybody joins.
-    #[must_use]
-    pub fn with_clocks(mut self, offset_ns: u64) -> Self {
-        let inner = Rc::get_mut(&mut self.0).expect("before anybody joins");
-        inner.clock_offset_ns = offset_ns.max(1);
-        self
-    }
-
-    /// Whose transactions are promised something else than usual: before anybody joins.
-    #[must_use]
-    pub fn with_level(mut self, level: Level) -> Self {
-        Rc::get_mut(&mut self.0).expect("before anybody joins").level = level;
-        self
-    }
-
-    /// Whose machines find out the time from the first node, as in a real pool: before anybody joins.
-    #[must_use]
-    pub fn with_real_clocks(mut self) -> Self {
-        let inner = Rc::get_mut(&mut self.0).expect("before anybody joins");
-        if let Pool::Fixed(config) = &mut inner.pool {
-            config.master = Some(Master { node: 0, ahead: 1 << 40, since: 1 });
-        }
-        self
-    }
-
-    /// Whose primaries are all at the first node, as in a paper whose table has one: before anybody joins.
-    #[must_use]
-    pub fn with_one_primary(mut self) -> Self {
-        let inner = Rc::get_mut(&mut self.0).expect("before anybody joins");
-        if let Pool::Fixed(config) = &mut inner.pool {
-            config.regions.iter_mut().for_each(|it| it.replicas.sort_by_key(|copy| copy.node));
-        }
-        self
-    }
-
-    /// With a lease of so long: before anybody joins.
-    #[must_use]
-    pub fn with_lease(mut self, lease: Duration) -> Self {
-        let inner = Rc::get_mut(&mut self.0).expect("before anybody joins");
-        if let Pool::Fixed(config) = &mut inner.pool {
-            config.lease_ns = lease.as_nanos() as u64;
-        }
-        self
-    }
-
-    /// With other sizes and choices than usual: before anybody joins.
-    #[must_use]
-    pub fn with_limits(mut self, change: impl FnOnce(&mut Limits)) -> Self {
-        let inner = Rc::get_mut(&mut self.0).expect("before anybody joins");
-        change(&mut inner.limits);
-        let versions = inner.limits.protocol.versions;
-        if let Pool::Fixed(config) = &mut inner.pool
-            && versions.are_at_a_node()
-            && config.version_cache().is_none()
-        {
-            add_version_cache(&inner.sim, config, versions);
-        }
-        self
     }
 
     /// A cluster with so many copies of each region, on so many nodes.
@@ -198,6 +136,7 @@ impl SimTables {
             limits: Limits { ring_bytes: RING_BYTES, ..Limits::default() },
             level: Level::default(),
             clock_offset_ns: CLOCK_OFFSET_NS,
+            computes: false,
             trap,
             versions: OnceCell::new(),
         }))
@@ -250,6 +189,9 @@ impl SimTables {
         let process = known.as_ref().map_or_else(|| self.0.sim.add_process(), |known| known.0);
         if known.is_none() {
             self.set_clock(process, machine);
+            if self.0.computes {
+                self.0.sim.charge(process, code::of(self.0.limits.protocol).1);
+            }
         }
         let worker = self.0.sim.add_thread(process);
         let member = known.map(|(_, member)| member);
@@ -424,21 +366,6 @@ impl SimTables {
     }
 }
 
-/// One more node, with a version cache.
-fn add_version_cache(sim: &Sim, config: &mut Config, versions: Versions) {
-    let bytes = CONTROL_BYTES + VERSION_CACHE_BYTES;
-    let node = sim.add_node(bytes);
-    if versions == Versions::Switch {
-        sim.move_near(node, TO_THE_SWITCH);
-    }
-    config.add_node(&Newcomer {
-        address: node.0.to_string(),
-        incarnation: 0,
-        bytes,
-        versions: true,
-    });
-}
-
 /// Tries again after errors: some verbs fail. `None` if this process was put out.
 async fn persist<T>(
     worker: &Worker,
@@ -475,7 +402,11 @@ impl Engine for SimTables {
     }
 
     fn session(&self, worker: &Worker) -> TableSession {
-        self.0.tables.session(&self.client(worker)).at(self.0.level)
+        let session = self.0.tables.session(&self.client(worker)).at(self.0.level);
+        match self.0.computes {
+            true => session.computing(code::of(self.0.limits.protocol).0),
+            false => session,
+        }
     }
 
     async fn load(

@@ -116,7 +116,8 @@ impl Tables {
         let known = Known { tables, loaded_until, memory: None };
         let effort = Rc::default();
         let level = Level::default();
-        TableSession { client: Rc::clone(client), known, effort, age: Cell::new(None), level }
+        let (client, age, computes) = (Rc::clone(client), Cell::new(None), Duration::ZERO);
+        TableSession { client, known, effort, age, level, computes }
     }
 }
 
@@ -168,6 +169,8 @@ pub struct TableSession {
     /// That of the transaction at hand, until it is committed.
     age: Cell<Option<u64>>,
     level: Level,
+    /// What a thread computes when a transaction begins, where time is simulated.
+    computes: Duration,
 }
 
 /// A transaction.
@@ -182,6 +185,12 @@ impl TableSession {
     #[must_use]
     pub fn at(self, level: Level) -> Self {
         TableSession { level, ..self }
+    }
+
+    /// Whose thread computes for so long when a transaction begins.
+    #[must_use]
+    pub(super) fn computing(self, computes: Duration) -> Self {
+        TableSession { computes, ..self }
     }
 
     fn table(&self, table: Table) -> Result<&IndexTable, Failure> {
@@ -215,6 +224,9 @@ impl Session for TableSession {
     type Txn<'s> = TableTxn<'s>;
 
     async fn begin(&mut self) -> Result<TableTxn<'_>, Failure> {
+        if !self.computes.is_zero() {
+            self.client.worker().compute(self.computes);
+        }
         let mut tx = self.client.begin_aged(self.age.get()).await.map_err(failure)?;
         self.age.set(Some(tx.age()));
         tx.set_level(self.level);

@@ -19,6 +19,9 @@ use super::{LEASE, Outcome, Rule, Scenario};
 const MACHINES: u16 = 4;
 const CLIENTS: usize = 3;
 
+/// An error is told when NICs have tried for so long, and what it struck is asked again (seed 1017).
+const TOLD: Duration = Duration::from_micros(500);
+
 /// How often the world is looked at, in true time.
 const LOOK: Duration = Duration::from_micros(25);
 
@@ -158,7 +161,9 @@ impl World {
             let event = Event::any(&mut self.random);
             self.strike(event);
             self.watch(clock, gap, orderly).await;
-            let bound = 3 * LEASE + LEASE / 4;
+            let errors = scenario.faults.rate(FaultKind::Error) > 0;
+            let told = if errors { TOLD } else { Duration::ZERO };
+            let bound = 3 * LEASE + LEASE / 4 + told;
             // A verb that is under way for many leases is a failure of its own.
             let prompt = scenario.faults.rate(FaultKind::Delay) == 0;
             if orderly && prompt && self.longest > ns(bound) {
