@@ -73,7 +73,7 @@ fn json(found: &Inspection, scrubbed: Option<Scrubbed>) -> serde_json::Value {
             serde_json::json!({
                 "id": node.id, "address": node.address, "draining": node.draining,
                 "state": found.nodes.get(&node.id), "home": node.id == config.home,
-                "primaries": primaries, "copies": copies,
+                "primaries": primaries, "copies": copies, "versions": node.versions,
             })
         })
         .collect();
@@ -170,7 +170,12 @@ fn print(found: &Inspection) {
             _ => "UNREACHABLE",
         };
         let home = if node.id == config.home { " (home)" } else { "" };
-        say!("{:<5} {state:<12} {primaries:<10} {copies:<7} {}{home}", node.id, node.address);
+        let versions = if node.versions { " (version cache)" } else { "" };
+        say!(
+            "{:<5} {state:<12} {primaries:<10} {copies:<7} {}{home}{versions}",
+            node.id,
+            node.address
+        );
     }
     say!("\nsession           state    acknowledged  uncertainty (us)  skew (ppm)");
     for session in &config.sessions {

@@ -38,9 +38,10 @@ pub(crate) fn verdict(
 ) -> Result<Verdict, String> {
     let claim = claim(id).ok_or_else(|| format!("no claim {id}"))?;
     let holds = measured.and_then(|measured| claim.holds(measured)).unwrap_or(false);
-    // `ford-fig23-tatp-*` is about all of them.
+    // `ford-fig23-*-throughput` is about all of them.
     let is_about = |name: &str| {
-        name.strip_suffix('*').map_or(name == id, |beginning| id.starts_with(beginning))
+        let pattern = name.split_once('*');
+        pattern.map_or(name == id, |(begin, end)| id.starts_with(begin) && id.ends_with(end))
     };
     let reason = why.iter().find(|(name, _)| !holds && is_about(name));
     let why = reason.map(|(_, reason)| reason.clone());

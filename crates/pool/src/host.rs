@@ -42,6 +42,8 @@ pub struct Host {
     pub rdma: rdma::Options,
     /// For a pool that this one founds.
     pub terms: Terms,
+    /// For a version cache, and for no regions.
+    pub versions: bool,
 }
 
 /// An id that nobody else has.
@@ -76,6 +78,7 @@ impl Host {
         let queue = means.connect.connect(worker, &node).await?;
         let terms = self.terms_of_pool().await;
         let keeper = Keeper::format(worker, queue, terms, incarnation).await?;
+        let keeper = keeper.for_versions(self.versions);
         let myself = keeper.newcomer(&self.address);
         let managing = Rc::clone(&self).manage(worker.clone(), myself, Rc::clone(&tell));
         let _session = worker.spawn(managing);

@@ -34,7 +34,7 @@ impl Membership {
             Network::Rdma => (format!("rdma:{place}"), 10),
         };
         let terms = Terms::new(Duration::from_millis(args.lease.unwrap_or(usual)));
-        let rdma = args.rdma.options();
+        let (rdma, versions) = (args.rdma.options(), args.versions);
         let options = Options { secret: secret.clone(), ..Options::default() };
         let stop = stop.clone();
         let thread = std::thread::spawn(move || {
@@ -42,7 +42,7 @@ impl Membership {
             hurry();
             let worker = Worker::patient(u64::from(std::process::id()));
             let store = store::open(&url, STORE_TIMEOUT).map_err(|why| anyhow!(why))?;
-            let host = Rc::new(Host { address, store, options, rdma, terms });
+            let host = Rc::new(Host { address, store, options, rdma, terms, versions });
             let tell = Rc::new(move |event| log(start, &event));
             let ended = worker.block_on(host.run(&worker, tell));
             stop.stop();

@@ -82,6 +82,11 @@ pub(crate) struct NodeArgs {
     #[arg(long, requires = "config_store", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     lease: Option<u64>,
 
+    /// Take no regions: the memory is a version cache, near to the processes that use the pool (protocols ford-lv-node
+    /// and ford-lv-switch)
+    #[arg(long, requires = "config_store")]
+    versions: bool,
+
     /// Log each connection, and not only what was refused
     #[arg(long)]
     verbose: bool,

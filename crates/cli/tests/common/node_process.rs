@@ -19,6 +19,17 @@ pub(crate) struct NodeProcess {
 impl NodeProcess {
     /// Started by `prefix`, if there is one, such as `ip netns exec NAME`.
     pub(crate) fn start(prefix: &[String], store: &str, listen: &str, lease: Duration) -> Self {
+        Self::start_with(prefix, store, listen, lease, &[])
+    }
+
+    /// The same with more options.
+    pub(crate) fn start_with(
+        prefix: &[String],
+        store: &str,
+        listen: &str,
+        lease: Duration,
+        more: &[&str],
+    ) -> Self {
         let program = env!("CARGO_BIN_EXE_farside").to_owned();
         let command: Vec<String> = prefix.iter().cloned().chain([program]).collect();
         let verbose = std::env::var_os("VERBOSE").is_some();
@@ -26,6 +37,7 @@ impl NodeProcess {
             .args(&command[1..])
             .args(["node", "--memory", "64MiB", "--listen", listen, "--config-store", store])
             .args(["--trust-network", "--lease", &lease.as_millis().to_string()])
+            .args(more)
             .stdout(Stdio::piped())
             .stderr(if verbose { Stdio::inherit() } else { Stdio::null() })
             .spawn()
