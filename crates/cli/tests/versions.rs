@@ -52,20 +52,23 @@ fn versions_are_compared_at_a_node_until_it_dies() {
     let dir = std::env::temp_dir().join(format!("farside-versions-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let pool = format!("pool:{}", dir.join("pool").display());
-    let start = |more: &[&str]| NodeProcess::start_with(&[], &pool, "127.0.0.1:0", LEASE, more);
+    let here = "127.0.0.1:0";
+    let start = || NodeProcess::start(&[], &pool, here, LEASE);
     let members = |count: usize| {
         move |status: &Value| {
             status["ok"] == true && status["members"].as_array().is_some_and(|it| it.len() == count)
         }
     };
-    let _nodes = [start(&[]), start(&[])];
+    let _nodes = [start(), start()];
     wait_for(&pool, "two members", members(2));
-    let cache = start(&["--versions"]);
+    let cache = NodeProcess::start_with(&[], &pool, here, LEASE, &["--versions"]);
     wait_for(&pool, "version cache", members(3));
     assert!(marks(&pool) > 2.0, "whoever writes marks what it writes, and takes that back");
     let status = wait_for(&pool, "version cache", members(3));
     let of_cache = status["members"].as_array().unwrap().iter().find(|it| it["versions"] == true);
-    assert_eq!(of_cache.expect("it is a member")["copies"], 0, "it takes no regions");
+    let of_cache = of_cache.expect("it is a member");
+    assert_eq!(of_cache["address"], cache.address);
+    assert_eq!(of_cache["copies"], 0, "it takes no regions");
     // All are on this host, and have the clock of the node that has it.
     let uncertain = |session: &&Value| session["uncertainty_us"] != 0.0;
     let sessions = status["leases"].as_array().unwrap();

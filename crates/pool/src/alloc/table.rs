@@ -318,8 +318,9 @@ impl Place {
         Ok((slabs, leftovers))
     }
 
-    /// Copies forget claims of some that the primary knows nothing of: they were told, and then the primary was another one. `table` is
-    /// what the primary has, or had: whoever claims the chunk meanwhile tells the copies in its own name.
+    /// Copies forget claims of some that the primary knows nothing of: they were told, and then the primary was another one; or they were
+    /// to be told that it is nobody's any more, with an error. `table` is what the primary has, or had: whoever claims the chunk meanwhile
+    /// tells the copies in its own name.
     pub(super) async fn clear_leftovers(
         &self,
         worker: &Worker,
@@ -329,11 +330,12 @@ impl Place {
         for copy in self.replicas[1..].iter().chain(&self.joining) {
             let told = self.read_table_of(worker, copy).await?;
             for (chunk, word) in told.iter().enumerate().skip(1) {
-                let owner = Entry::from_word(*word).map(|entry| entry.owner);
-                if table[chunk] == 0 && owner.is_some_and(is_theirs) {
+                let is_of_them =
+                    |word| Entry::from_word(word).is_some_and(|it| is_theirs(it.owner));
+                if is_of_them(*word) && !is_of_them(table[chunk]) {
                     probe!("a copy forgets a claim that its primary does not know");
                     let one = std::slice::from_ref(copy);
-                    self.swap(worker, one, chunk as u64 * 8, (*word, 0)).await?;
+                    self.swap(worker, one, chunk as u64 * 8, (*word, table[chunk])).await?;
                 }
             }
         }
