@@ -106,6 +106,9 @@ impl ValueEnum for TechniqueArg {
     fn to_possible_value(&self) -> Option<PossibleValue> {
         let about = match self.0 {
             Technique::HitchhikedLocking => "Lock with the read; without: when all was read",
+            Technique::Turns => {
+                "Threads of a process wait for their turns; without: whoever finds a lock aborts"
+            }
             Technique::CoalescentCommit => "Write all copies at once; without: backups first",
             Technique::ParallelUndo => {
                 "Write undo records while the transaction runs; without: in a round trip of their own"

@@ -15,7 +15,7 @@ pub(crate) struct ShapeArgs {
     #[arg(long)]
     value_size: Option<usize>,
 
-    /// How unevenly keys are chosen: 0 evenly, up to and without 1 (kvs: 0.99)
+    /// How unevenly keys are chosen: 0 evenly, up to 10 (kvs: 0.99)
     #[arg(long)]
     skew: Option<f64>,
 

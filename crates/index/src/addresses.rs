@@ -18,6 +18,12 @@ struct Hint {
 /// A hint that was forgotten: what is behind it is still looked at.
 const FORGOTTEN: u64 = 2;
 
+impl Hint {
+    fn is_one(&self) -> bool {
+        self.hash != 0 && self.hash != FORGOTTEN
+    }
+}
+
 /// Where rows were seen, for threads that come later: hints, which may be stale.
 ///
 /// A table with open addressing: a hint is among a few places from where it should be.
@@ -66,6 +72,13 @@ impl Addresses {
             }
         }
         None
+    }
+
+    pub(crate) const HINT_BYTES: usize = size_of::<Hint>();
+
+    /// How many there are.
+    pub(crate) fn known(&self) -> usize {
+        self.hints.iter().filter(|hint| hint.is_one()).count()
     }
 
     /// Where a row was, and when.
@@ -121,13 +134,11 @@ impl Addresses {
 
     #[cold]
     fn grow(&mut self) {
-        let hints = |hint: &&Hint| hint.hash != 0 && hint.hash != FORGOTTEN;
-        let live = self.hints.iter().filter(hints).count();
-        let places =
-            if live > self.hints.len() / 4 { self.hints.len() * 2 } else { self.hints.len() };
+        let is_full = self.known() > self.hints.len() / 4;
+        let places = if is_full { self.hints.len() * 2 } else { self.hints.len() };
         let old = std::mem::replace(&mut self.hints, vec![Hint::default(); places]);
         self.used = 0;
-        old.iter().filter(hints).for_each(|hint| self.place(*hint));
+        old.iter().filter(|hint| hint.is_one()).for_each(|hint| self.place(*hint));
     }
 }
 

@@ -9,7 +9,7 @@ use farside_txn::{Agent, Scrub};
 
 use crate::addresses::Addresses;
 use crate::directory::Directory;
-use crate::{Error, Tx, tag};
+use crate::{Error, Table, Tx, tag};
 
 /// A thread's way to tables.
 #[derive(Debug)]
@@ -43,6 +43,19 @@ impl Client {
     pub fn remember(&self, memory: Memory) {
         *self.addresses.borrow_mut() = memory.addresses;
         *self.directory.borrow_mut() = memory.directory;
+    }
+
+    /// Bytes of an address that a thread remembers.
+    pub const ADDRESS_BYTES: usize = Addresses::HINT_BYTES;
+
+    /// How many addresses of rows this thread remembers.
+    pub fn known_addresses(&self) -> usize {
+        self.addresses.borrow().known()
+    }
+
+    /// Whether this thread remembers where a row was.
+    pub fn knows(&self, table: &Table, key: &[u8]) -> bool {
+        self.addresses.borrow().get(table.id, table.hash(key)).is_some()
     }
 
     /// The thread's part in the session.

@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use crate::census::Census;
 use crate::clocks::Clocks;
+use crate::lookups::Lookups;
 use crate::losses::Losses;
 use crate::verbs::Mixed;
 
@@ -52,6 +53,9 @@ pub struct Experiment {
     /// How well machines know the time.
     #[serde(default)]
     pub clocks: Option<Clocks>,
+    /// Addresses that threads remember.
+    #[serde(default)]
+    pub lookups: Option<Lookups>,
     /// Nodes that die.
     #[serde(default)]
     pub losses: Option<Losses>,
@@ -349,6 +353,7 @@ pub fn all() -> Vec<Experiment> {
         "ford-fig18",
         "ford-fig19",
         "ford-fig20",
+        "ford-fig21",
         "ford-fig22",
         "ford-fig23",
         "farmv2-fig14",

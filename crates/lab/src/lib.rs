@@ -5,7 +5,7 @@
 //! | [`claims`] | what the papers say, as data |
 //! | [`experiment`] | which workloads run by which protocols on which hardware, and what of it is compared |
 //! | [`run`] | runs them in the simulator |
-//! | [`census`], [`clocks`], [`losses`], [`verbs`] | what is no run of a workload: what transactions touch, how well the time is known, nodes that die, and bare verbs |
+//! | [`census`], [`clocks`], [`lookups`], [`losses`], [`verbs`] | what is no run of a workload: what transactions touch, how well the time is known, addresses that are remembered, nodes that die, and bare verbs |
 //! | [`verdict`] | what was measured beside what was claimed |
 //! | [`report`] | one page with all of it |
 
@@ -13,6 +13,7 @@ pub mod census;
 pub mod claims;
 pub mod clocks;
 pub mod experiment;
+pub mod lookups;
 pub mod losses;
 mod measure;
 pub mod report;

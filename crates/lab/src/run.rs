@@ -142,9 +142,10 @@ impl Experiment {
             claims.extend(self.run_census(census).map_err(failed)?);
         }
         let clocks = self.clocks.iter().map(|clocks| self.run_clocks(clocks, pace));
+        let lookups = self.lookups.iter().map(|lookups| self.run_lookups(lookups, pace));
         let losses = self.losses.iter().map(|losses| self.run_losses(losses, pace));
         let mixed = self.mixed.iter().map(|mixed| self.run_mixed(mixed, pace));
-        for found in clocks.chain(losses).chain(mixed) {
+        for found in clocks.chain(lookups).chain(losses).chain(mixed) {
             let (drawn, judged) = found.map_err(failed)?;
             curves.extend(drawn);
             claims.extend(judged);
@@ -161,6 +162,7 @@ impl Experiment {
         };
         self.runs.as_ref().map_or(0, size)
             + self.clocks.as_ref().map_or(0, |clocks| clocks.sizes(quick).len())
+            + self.lookups.as_ref().map_or(0, |lookups| lookups.sizes(quick).len())
             + self.losses.as_ref().map_or(0, |losses| losses.size(quick))
             + self.mixed.as_ref().map_or(0, |mixed| mixed.sizes(quick).len())
     }

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::claims::{Relation, all, claim};
 use crate::experiment::{At, Compare, Experiment, How, Metric};
+use crate::lookups::Lookups;
 use crate::losses::Losses;
 use crate::run::{Point, Series};
 
@@ -72,13 +73,15 @@ impl Experiment {
         let compared = self.compare.iter().flat_map(|rule| rule.cases().map(|(id, ..)| id));
         let clocks = self.clocks.iter().flat_map(|it| it.claims.iter().map(|it| it.claim.clone()));
         let losses = self.losses.iter().flat_map(Losses::claim_ids);
+        let lookups = self.lookups.iter().flat_map(Lookups::claim_ids);
         let mixed = self.mixed.iter().map(|mixed| mixed.claim.clone());
         let census = self.census.iter().flat_map(|_| {
             let ours =
                 all().filter(|it| it.experiment == self.id && it.relation != Relation::Parameter);
             ours.map(|claim| claim.id.clone())
         });
-        let all = counts.chain(compared).chain(clocks).chain(losses).chain(mixed).chain(census);
+        let all = counts.chain(compared).chain(clocks).chain(lookups).chain(losses);
+        let all = all.chain(mixed).chain(census);
         let mut all: Vec<String> = all.collect();
         all.dedup();
         all

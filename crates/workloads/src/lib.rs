@@ -11,6 +11,7 @@
 //! | [`check`] | whether a history is strictly serializable and opaque, or less |
 //! | [`census`] | what transactions of a workload touch |
 //! | [`clocks`] | how well many machines know the time, in the simulator |
+//! | [`lookups`] | addresses that threads remember, in the simulator |
 //! | [`losses`] | nodes die under load, in the simulator: clocks and commits by the millisecond |
 //! | [`pool`] | membership under faults, in the simulator: leases, configurations, promotion |
 
@@ -21,6 +22,7 @@ pub mod driver;
 pub mod engine;
 pub mod history;
 pub mod load;
+pub mod lookups;
 pub mod losses;
 pub mod pool;
 pub mod shapes;

@@ -25,8 +25,8 @@ const WATCHED: u32 = 16;
 const ENOUGH: Duration = Duration::from_micros(500);
 
 /// It is, if others had at least one part in so many of that time; and one that was shared still is, with less.
-const SHARED: u32 = 5;
-const STILL_SHARED: u32 = 12;
+const SHARED: u32 = 3;
+const STILL_SHARED: u32 = 4;
 
 /// For how many pauses a thread with a shared core then sleeps at once, before it looks again whether that is still so.
 const CROWDED: u32 = 2000;

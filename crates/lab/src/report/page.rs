@@ -1,11 +1,12 @@
 //! The page around the plots.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::{digits, escape, plot};
 use crate::Experiment;
 use crate::experiment::Plot;
-use crate::run::{Outcome, Series};
+use crate::run::{Curve, Outcome, Series};
 use crate::verdict::Verdict;
 
 const STYLE: &str = include_str!("page.css");
@@ -69,8 +70,11 @@ fn section(html: &mut String, experiment: &Experiment, outcome: &Outcome, quick:
             }
         }
     }
-    if !outcome.curves.is_empty() {
-        figure(plot::curves(&outcome.curves), &experiment.title, &outcome.profile);
+    // What is of one kind is drawn together.
+    let kinds: BTreeSet<&str> = outcome.curves.iter().map(|curve| curve.y.as_str()).collect();
+    for kind in kinds {
+        let curves: Vec<&Curve> = outcome.curves.iter().filter(|it| it.y == kind).collect();
+        figure(plot::curves(&curves), &experiment.title, &outcome.profile);
     }
     _ = write!(
         html,

@@ -96,7 +96,7 @@ pub(super) fn distribution(series: &[&Series]) -> String {
 }
 
 /// What was not measured with workloads.
-pub(super) fn curves(curves: &[Curve]) -> String {
+pub(super) fn curves(curves: &[&Curve]) -> String {
     let Some(first) = curves.first() else { return String::new() };
     let axes = Axes { x: &first.x, y: &first.y, decades: false };
     let about =

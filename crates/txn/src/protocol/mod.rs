@@ -174,6 +174,9 @@ impl Protocol {
                 // The old version may change until it is locked.
                 self.undo = if self.undo == Undo::Parallel { Undo::Combined } else { self.undo };
             }
+            Technique::Turns if self.conflicts == Conflicts::Queue => {
+                self.conflicts = Conflicts::Abort;
+            }
             Technique::CoalescentCommit => self.copies = Copies::BackupsFirst,
             Technique::ParallelUndo if self.undo == Undo::Parallel => self.undo = Undo::Ahead,
             Technique::CombinedUndo if self.undo == Undo::Combined => self.undo = Undo::Ahead,
@@ -201,6 +204,8 @@ impl Default for Protocol {
 pub enum Technique {
     /// What will be written is locked with the read.
     HitchhikedLocking,
+    /// Threads of a process wait for their turns, instead of being aborted.
+    Turns,
     /// All copies are written at once.
     CoalescentCommit,
     /// Undo records are written while the transaction goes on.
@@ -225,8 +230,9 @@ pub enum Technique {
 
 impl Technique {
     /// All of them.
-    pub const ALL: [Technique; 11] = [
+    pub const ALL: [Technique; 12] = [
         Technique::HitchhikedLocking,
+        Technique::Turns,
         Technique::CoalescentCommit,
         Technique::ParallelUndo,
         Technique::CombinedUndo,
@@ -248,6 +254,7 @@ impl Technique {
     pub fn name(self) -> &'static str {
         match self {
             Technique::HitchhikedLocking => "hitchhiked-locking",
+            Technique::Turns => "turns",
             Technique::CoalescentCommit => "coalescent-commit",
             Technique::ParallelUndo => "parallel-undo",
             Technique::CombinedUndo => "combined-undo",

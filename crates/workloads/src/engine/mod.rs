@@ -15,6 +15,7 @@ pub use farside_index::Intent;
 pub use reference::{Flaw, Reference};
 pub use sim_pool::PoolShape;
 pub use sim_tables::SimTables;
+pub(crate) use tables::table_name;
 pub use tables::{TableSession, TableTxn, Tables};
 
 use std::future::Future;

@@ -39,7 +39,8 @@ const TRANSACTIONS_AT_ONCE: usize = 16;
 /// How often something is tried again while tables are set up.
 const MOST_TRIES: u32 = 1000;
 
-fn name(table: Table) -> String {
+/// What a workload's table is called.
+pub(crate) fn table_name(table: Table) -> String {
     format!("workload-{}", table.0)
 }
 
@@ -48,7 +49,7 @@ impl Tables {
     pub async fn create(&self, client: &Rc<Client>, shapes: &[TableShape]) -> Result<(), Failure> {
         for shape in shapes {
             let options = TableOptions { value_bytes: shape.value_bytes as u32 };
-            let name = name(shape.table);
+            let name = table_name(shape.table);
             let table = again(client, async |tx| match tx.table(&name).await {
                 Err(Error::NoTable(_)) => tx.create_table(&name, &options).await,
                 known => known,

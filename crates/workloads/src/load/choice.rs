@@ -1,6 +1,6 @@
 //! The workloads by their names, with the sizes and shapes that the papers vary.
 
-use super::{Counter, Kvs, ListAppend, MultiGet, SmallBank, Tatp, Transfer, Workload};
+use super::{Counter, Kvs, ListAppend, MOST_SKEW, MultiGet, SmallBank, Tatp, Transfer, Workload};
 
 /// A workload, by its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -188,8 +188,8 @@ impl Kind {
         let keys = shape.keys.unwrap_or(1_000_000);
         if shape.value_size.is_some_and(|bytes| !(8..=1 << 20).contains(&bytes)) {
             Err("--value-size: expected 8 to 1048576 bytes".into())
-        } else if shape.skew.is_some_and(|skew| !(0.0..1.0).contains(&skew)) {
-            Err("--skew: expected 0 (even) up to, and without, 1".into())
+        } else if shape.skew.is_some_and(|skew| !(0.0..=MOST_SKEW).contains(&skew)) {
+            Err("--skew: expected 0 (even) to 10".into())
         } else if shape.read_share.is_some_and(|share| share > 100) {
             Err("--read-share: expected 0 to 100, of a hundred".into())
         } else if shape.readers.is_some_and(|share| share > 100) {

@@ -2,25 +2,49 @@
 
 use farside_fabric::runtime::Random;
 
-/// Numbers below a bound, of which a few come often: the k-th with a share of 1/k^skew (Gray et al.,
-/// "Quickly generating billion-record synthetic databases").
+/// Numbers below a bound, of which a few come often: the k-th with a share of 1/k^skew.
 #[derive(Clone, Copy, Debug)]
 pub struct Zipf {
     bound: u64,
     skew: f64,
     zeta: f64,
-    alpha: f64,
-    eta: f64,
+    sampler: Sampler,
 }
 
+/// How ranks are drawn.
+#[derive(Clone, Copy, Debug)]
+enum Sampler {
+    /// All are equal.
+    Even,
+    /// Below a skew of 1 (Gray et al., "Quickly generating billion-record synthetic databases"): exact for the first two.
+    Gentle { alpha: f64, eta: f64 },
+    /// Any skew (Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions"): exact.
+    Steep { first: f64, last: f64, sure: f64 },
+}
+
+/// The skew at most: the most wanted one is nearly alone then.
+pub const MOST_SKEW: f64 = 10.0;
+
 impl Zipf {
-    /// Below `bound`. A skew of 0 makes all equal; it must be below 1.
+    /// Below `bound`. A skew of 0 makes all equal.
     pub fn new(bound: u64, skew: f64) -> Self {
-        assert!(bound > 0 && (0.0..1.0).contains(&skew), "a bound, and a skew below 1");
+        assert!(bound > 0 && (0.0..=MOST_SKEW).contains(&skew), "a bound, and a skew");
         let zeta = |n: u64| (1..=n).map(|k| (k as f64).powf(-skew)).sum::<f64>();
         let all = zeta(bound);
-        let eta = (1.0 - (2.0 / bound as f64).powf(1.0 - skew)) / (1.0 - zeta(2.min(bound)) / all);
-        Zipf { bound, skew, zeta: all, alpha: 1.0 / (1.0 - skew), eta }
+        let sampler = match skew {
+            0.0 => Sampler::Even,
+            _ if skew < 1.0 => Sampler::Gentle {
+                alpha: 1.0 / (1.0 - skew),
+                eta: (1.0 - (2.0 / bound as f64).powf(1.0 - skew))
+                    / (1.0 - zeta(2.min(bound)) / all),
+            },
+            _ => Sampler::Steep {
+                first: area(skew, 1.5) - 1.0,
+                last: area(skew, bound as f64 + 0.5),
+                sure: 2.0 - area_until(skew, area(skew, 2.5) - 2f64.powf(-skew)),
+            },
+        };
+        Zipf { bound, skew, zeta: all, sampler }
     }
 
     /// How often the k-th comes, from 0.
@@ -30,25 +54,48 @@ impl Zipf {
 
     /// A rank: 0 comes most often.
     pub fn rank(&self, random: &mut Random) -> u64 {
-        if self.skew == 0.0 {
-            return random.below(self.bound);
+        match self.sampler {
+            Sampler::Even => random.below(self.bound),
+            Sampler::Gentle { alpha, eta } => {
+                let u = unit(random);
+                let scaled = u * self.zeta;
+                if scaled < 1.0 {
+                    return 0;
+                }
+                if scaled < 1.0 + 0.5f64.powf(self.skew) {
+                    return 1.min(self.bound - 1);
+                }
+                let rank = self.bound as f64 * (eta * u - eta + 1.0).powf(alpha);
+                (rank as u64).min(self.bound - 1)
+            }
+            Sampler::Steep { first, last, sure } => loop {
+                let drawn = last + unit(random) * (first - last);
+                let at = area_until(self.skew, drawn);
+                let rank = at.round().clamp(1.0, self.bound as f64);
+                if rank - at <= sure || drawn >= area(self.skew, rank + 0.5) - rank.powf(-self.skew)
+                {
+                    return rank as u64 - 1;
+                }
+            },
         }
-        let u = unit(random);
-        let scaled = u * self.zeta;
-        if scaled < 1.0 {
-            return 0;
-        }
-        if scaled < 1.0 + 0.5f64.powf(self.skew) {
-            return 1.min(self.bound - 1);
-        }
-        let rank = self.bound as f64 * (self.eta * u - self.eta + 1.0).powf(self.alpha);
-        (rank as u64).min(self.bound - 1)
     }
 
     /// A key. The frequent ones are spread over all keys, each rank always at the same one.
     pub fn key(&self, random: &mut Random) -> u64 {
         scatter(self.rank(random), self.bound)
     }
+}
+
+/// The area under 1/x^skew from 1 to x, for a skew of at least 1.
+fn area(skew: f64, x: f64) -> f64 {
+    let (log, slope) = (x.ln(), 1.0 - skew);
+    if slope == 0.0 { log } else { (slope * log).exp_m1() / slope }
+}
+
+/// Where that is so large.
+fn area_until(skew: f64, area: f64) -> f64 {
+    let slope = 1.0 - skew;
+    if slope == 0.0 { area.exp() } else { ((slope * area).max(-1.0).ln_1p() / slope).exp() }
 }
 
 /// Another number below the bound for each: Feistel's rounds, walked until they are within.
@@ -144,13 +191,17 @@ mod tests {
     #[test]
     fn frequent_ones_are_as_frequent_as_they_should_be() {
         let random = &mut Random::new(1);
-        for (bound, skew) in [(1000, 0.99), (1_000_000, 0.99), (100, 0.5), (10, 0.0)] {
+        let gentle = [(1000, 0.99), (1_000_000, 0.99), (100, 0.5), (10, 0.0)];
+        let steep = [(1000, 1.0), (1_000_000, 1.2), (10, 3.0), (1, 1.5), (2, MOST_SKEW)];
+        for (bound, skew) in gentle.into_iter().chain(steep) {
             let zipf = Zipf::new(bound, skew);
             let mut counts = vec![0u64; bound as usize];
             (0..DRAWS).for_each(|_| counts[zipf.rank(random) as usize] += 1);
             // The first two are exact; the others by an approximation, so by their sums.
             assert!(near(counts[0], zipf.share(0)), "{bound} {skew}: {}", counts[0]);
-            assert!(near(counts[1], zipf.share(1)), "{bound} {skew}: {}", counts[1]);
+            if bound > 1 {
+                assert!(near(counts[1], zipf.share(1)), "{bound} {skew}: {}", counts[1]);
+            }
             for part in [10, 100, 1000].into_iter().filter(|part| *part < bound) {
                 let got: u64 = counts[..part as usize].iter().sum();
                 let share: f64 = (0..part).map(|rank| zipf.share(rank)).sum();

@@ -25,6 +25,9 @@ pub struct Kvs {
 /// One object of a transaction: its key, and what is written to it.
 type Access = (u64, Option<u64>);
 
+/// How often keys are drawn for a transaction that has them already, before others are taken.
+const MOST_DRAWS: u32 = 10_000;
+
 impl Kvs {
     /// So many keys with values of so many bytes (at least 8), chosen with a skew; transactions with so
     /// many objects, of which so many of a hundred are only read.
@@ -67,8 +70,14 @@ impl Workload for Kvs {
     fn draw(&self, random: &mut Random) -> (usize, Vec<Access>) {
         let mut accesses: Vec<Access> = Vec::with_capacity(self.objects);
         let reads_only = self.reader_percent.map(|percent| random.below(100) < percent);
+        let mut draws = 0;
         while accesses.len() < self.objects {
-            let key = self.zipf.key(random);
+            draws += 1;
+            let key = match draws {
+                ..=MOST_DRAWS => self.zipf.key(random),
+                // Few are wanted so often that the others hardly ever come.
+                _ => random.below(self.keys),
+            };
             if accesses.iter().all(|(known, _)| *known != key) {
                 let writes = match reads_only {
                     Some(true) => false,

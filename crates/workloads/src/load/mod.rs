@@ -14,7 +14,7 @@ mod value;
 
 pub use choice::{Kind, Shape, Visit};
 pub use counter::Counter;
-pub use draw::{Hot, Mix, Zipf};
+pub use draw::{Hot, MOST_SKEW, Mix, Zipf};
 pub use kvs::Kvs;
 pub use list_append::ListAppend;
 pub use multi_get::MultiGet;
