@@ -28,6 +28,9 @@ pub struct Experiment {
     /// Copies of each region.
     #[serde(default = "two")]
     pub copies: u16,
+    /// Machines that compute; with more than one, as many are memory nodes, as where each machine is both.
+    #[serde(default = "one_machine")]
+    pub machines: usize,
     /// Whether commits are flushed.
     #[serde(default)]
     pub durable: bool,
@@ -78,6 +81,10 @@ fn two() -> u16 {
 }
 
 fn one() -> u64 {
+    1
+}
+
+fn one_machine() -> usize {
     1
 }
 

@@ -26,6 +26,7 @@ pub(crate) struct Measure {
     pub(crate) protocol: Protocol,
     pub(crate) old_versions: OldVersions,
     pub(crate) copies: u16,
+    pub(crate) machines: usize,
     pub(crate) durable: bool,
     pub(crate) one_primary: bool,
     pub(crate) drops: bool,
@@ -55,7 +56,7 @@ impl Visit for Measure {
         let limits = Limits { durable, old_versions, ..Limits::default() };
         let copies = usize::from(self.copies);
         let room = TableShape::room(&workload.tables(), self.threads);
-        let engine = SimTables::with_room(&sim, copies, copies, room)
+        let engine = SimTables::with_room(&sim, copies, copies.max(self.machines), room)
             .with_real_clocks()
             .with_code(self.code)
             .with_limits(|it| *it = limits.following(self.protocol));
@@ -69,7 +70,8 @@ impl Visit for Measure {
             drops: self.drops,
             seed: self.seed,
         };
-        let (thread, workload) = (|_| engine.add_thread(0), Arc::new(workload));
+        let thread = |number: usize| engine.add_thread((number % self.machines) as u64);
+        let workload = Arc::new(workload);
         let ran = simulate(&sim, &thread, &engine, &workload, &plan, None);
         sim.end();
         let Ran { tally, invariants, busy } = ran.map_err(|failure| failure.to_string())?;

@@ -204,6 +204,7 @@ impl Experiment {
             protocol,
             old_versions,
             copies: self.copies,
+            machines: self.machines,
             durable: self.durable,
             one_primary: self.one_primary,
             drops: self.drops,

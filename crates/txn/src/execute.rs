@@ -198,7 +198,8 @@ impl Txn {
 
     /// Everything is as it was before the first step.
     async fn start_over(&mut self, step: &Step) -> Result<(), TxnError> {
-        if let Some(release) = self.take_locks_alone() {
+        // With the turns: it asks in the name of its process, and others would do so at once where this one waits a while.
+        if let Some(release) = self.gather_locks().if_needed() {
             release.run().await?;
         }
         for at in step.locks.iter().chain(&step.reads) {

@@ -442,14 +442,20 @@ impl Txn {
 
     /// All locks that were posted, to be given back; places are kept: it asks again, or ends.
     pub(crate) fn take_locks_alone(&mut self) -> Option<Box<Release>> {
-        self.gather_locks().if_needed()
+        let mut release = self.gather_locks();
+        self.hand_over_turns(&mut release);
+        release.if_needed()
     }
 
-    fn gather_locks(&mut self) -> Box<Release> {
+    fn hand_over_turns(&mut self, release: &mut Release) {
+        release.turns.extend(self.entries.iter_mut().filter_map(|entry| entry.turn.take()));
+    }
+
+    /// The same without the turns.
+    pub(crate) fn gather_locks(&mut self) -> Box<Release> {
         let mut release = Release::new(self);
         let versions = FarVersions::of(self.leave.config(), &self.queues).ok().flatten();
         for entry in &mut self.entries {
-            release.turns.extend(entry.turn.take());
             if std::mem::take(&mut entry.marked) {
                 release.marks.extend(versions.map(|it| it.mark_of(entry.target.addr)));
             }
@@ -467,6 +473,7 @@ impl Txn {
             return None;
         }
         let mut release = self.gather_locks();
+        self.hand_over_turns(&mut release);
         for entry in &mut self.entries {
             let unused = entry.fresh && (!committed || entry.new.is_none());
             if unused {
