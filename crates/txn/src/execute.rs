@@ -165,6 +165,8 @@ impl Txn {
             return Ok(());
         }
         for tries in 1.. {
+            // From the second time on it has its turns, and what a try takes is a round trip.
+            let began = (tries > 1).then(|| self.agent.worker.now());
             let tried = self.try_step(step).await;
             let lost = matches!(tried, Err(TxnError::Conflict(Why::Locked | Why::Older)));
             let most = match self.protocol().conflicts {
@@ -179,17 +181,19 @@ impl Txn {
                 {
                     Box::pin(self.meet(addr, word)).await?;
                 }
+                self.wary = false;
                 return tried;
             }
             // Nothing was seen that would not be seen again: it asks once more, a while later.
             probe!("a transaction asks for locks again");
-            let start = self.agent.worker.now();
+            let start = began.unwrap_or_else(|| self.agent.worker.now());
             Box::pin(self.start_over(step)).await?;
             let cost = (self.agent.worker.now() - start).as_nanos() as u64;
+            self.wary = true;
             if let Some((addr, word)) = self.met.take() {
                 Box::pin(self.meet(addr, word)).await?;
             }
-            // A release takes about as long as a try.
+            // A release takes about as long as a try. It keeps its turns meanwhile: those who are next would ask at once.
             let pause = self.agent.worker.random_below(cost.max(100) << (tries + 1).min(5));
             self.agent.worker.sleep(Duration::from_nanos(pause)).await;
         }
@@ -198,7 +202,7 @@ impl Txn {
 
     /// Everything is as it was before the first step.
     async fn start_over(&mut self, step: &Step) -> Result<(), TxnError> {
-        // With the turns: it asks in the name of its process, and others would do so at once where this one waits a while.
+        // The turns are kept.
         if let Some(release) = self.gather_locks().if_needed() {
             release.run().await?;
         }

@@ -54,31 +54,35 @@ enum Behind {
 impl Txn {
     /// Asks for locks that others had, a few times.
     pub(crate) async fn ask_again(&mut self, left: &mut Left) -> Result<(), TxnError> {
+        let mut start = None;
         for tries in 1.. {
             for (entry, word) in &left.lost {
                 self.meet(self.entries[*entry].target.addr, *word).await?;
             }
             if left.lost.is_empty() {
+                self.wary = false;
                 return Ok(());
             }
             if !left.lost.iter().all(|(_, word)| self.may_wait(*word, tries)) {
                 break;
             }
             probe!("a transaction that holds locks asks for others again");
-            let start = self.agent.worker.now();
+            let since = start.unwrap_or_else(|| self.agent.worker.now());
             // Whoever has the primary needs the bits that were won elsewhere.
             let mut release = Release::new(self);
             for (at, _) in &left.lost {
-                release.add(self.leave.config(), self.entries[*at].target.addr);
-                self.entries[*at].posted = false;
+                if std::mem::take(&mut self.entries[*at].posted) {
+                    release.add(self.leave.config(), self.entries[*at].target.addr);
+                }
             }
             left.missing.retain(|(entry, _)| !left.lost.iter().any(|(lost, _)| lost == entry));
             release.run().await?;
-            let cost = (self.agent.worker.now() - start).as_nanos() as u64;
+            let cost = (self.agent.worker.now() - since).as_nanos() as u64;
             let pause = self.agent.worker.random_below(cost.max(100) << tries.min(3));
             self.agent.worker.sleep(Duration::from_nanos(pause)).await;
             let locks = left.lost.drain(..).map(|(at, _)| at).collect();
             let step = Step { locks, reads: Few::new(), peeks: Vec::new(), is_first: false };
+            (self.wary, start) = (true, Some(self.agent.worker.now()));
             let more = self.lock_and_read(&step, &mut Few::new()).await?;
             left.lost = more.lost;
             left.missing.extend(more.missing);
@@ -149,7 +153,8 @@ impl Txn {
         let word = self.lock.map_or(0, Lock::to_word);
         let (target, seen) = (self.entries[entry].target, self.entries[entry].is_seen());
         let (mut bits, mut behind) = (SmallVec::new(), None);
-        for replica in written(self.leave.config(), target.addr)? {
+        let most = if self.wary { 1 } else { usize::MAX };
+        for replica in written(self.leave.config(), target.addr)?.take(most) {
             let mut bell = round.to(queues.to(replica.node)?);
             let at = replica.base + target.addr.offset();
             if !bits.is_empty() && self.agent.has(Trap::StolenBit) {
@@ -189,7 +194,14 @@ impl Txn {
             if !won {
                 probe!("a lock is lost");
                 left.lost.push((lock.entry, done[primary]));
+                // Nothing is to be taken back where nothing else was asked for.
+                self.entries[lock.entry].posted = !self.wary;
                 continue;
+            }
+            if self.wary {
+                let addr = self.entries[lock.entry].target.addr;
+                let backups = written(self.leave.config(), addr)?.skip(1);
+                left.missing.extend(backups.map(|replica| (lock.entry, replica)));
             }
             let taken = match lock.behind {
                 Behind::Object(object) => self.take_locked(lock.entry, &done[object]),

@@ -81,6 +81,8 @@ pub struct Txn {
     pub(crate) leaving: Option<u64>,
     /// When it had no locks yet, if that rule is left out.
     pub(crate) early: u64,
+    /// Others had what it asked for: primaries first now, so that whoever loses one is not in the winner's way at the backups.
+    pub(crate) wary: bool,
     /// Its name, once it has locked something.
     pub(crate) lock: Option<Lock>,
     pub(crate) entries: Vec<Entry>,
@@ -135,6 +137,7 @@ impl Txn {
             snapshot: None,
             late: None,
             doubtful: false,
+            wary: false,
             leaving: None,
             early: 0,
             lock: None,
