@@ -4,6 +4,7 @@ mod backup;
 mod brute;
 mod checker;
 mod common;
+mod contention;
 mod crashes;
 mod engines;
 mod failover;
