@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::io::BufRead;
 
+use super::deletes;
 use crate::history::{Attempt, Flaw, Lines, Outcome, Step, Value};
 
 pub(super) type TxnId = u32;
@@ -306,7 +307,7 @@ impl Loader {
             found.iter().for_each(|id| {
                 self.history.txns[*id as usize].outcome = Outcome::Committed;
             });
-            if found.is_empty() {
+            if found.is_empty() && !self.see_deletes() {
                 break;
             }
             for (id, at, key, list) in std::mem::take(&mut unsure) {
@@ -317,6 +318,17 @@ impl Loader {
                 }
             }
         }
+    }
+
+    /// Attempts of unknown outcome are committed if somebody misses what they alone can have deleted; whether there were any.
+    fn see_deletes(&mut self) -> bool {
+        let judges = |id| self.opaque || self.history.is_committed(id);
+        let found = deletes::inferred(&self.history, judges);
+        for (id, time) in &found {
+            let txn = &mut self.history.txns[*id as usize];
+            (txn.outcome, txn.commit_ts) = (Outcome::Committed, Some(*time));
+        }
+        !found.is_empty()
     }
 
     /// Who wrote what registers were seen to hold. A version that nobody claims may be of an attempt whose

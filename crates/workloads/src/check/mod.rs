@@ -7,6 +7,7 @@
 //! `registers`.
 
 mod cycles;
+mod deletes;
 mod explain;
 mod graph;
 mod lists;

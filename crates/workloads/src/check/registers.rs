@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::deletes::newest_read;
 use super::graph::{Edges, Kind};
 use super::lists::lead_to_all;
 use super::load::{History, TxnId, What};
@@ -118,6 +119,8 @@ struct Writes {
     around_deletes: BTreeMap<(u32, u64), (TxnId, bool)>,
     /// By key and commit time: who, and what.
     by_time: HashMap<(u32, u64), (TxnId, Option<i64>)>,
+    /// Keys that were there in the beginning.
+    there_at_first: BTreeSet<u32>,
     /// What attempts of unknown outcome wrote, without a time.
     untimed: HashMap<(u32, Option<i64>), Vec<TxnId>>,
 }
@@ -129,9 +132,13 @@ fn collect_writes(history: &History, findings: &mut Findings) -> (Registers, Wri
         around_deletes: BTreeMap::new(),
         by_time: HashMap::new(),
         untimed: HashMap::new(),
+        there_at_first: BTreeSet::new(),
     };
     for id in 0..history.txns.len() as TxnId {
         for op in history.ops_of(id) {
+            if matches!(op.what, What::Read(Some(_), Some(0))) {
+                writes.there_at_first.insert(op.key);
+            }
             let What::Write(value) = op.what else { continue };
             if value.is_none() {
                 writes.deleted.insert(op.key);
@@ -211,26 +218,25 @@ fn infer_times(history: &History, writes: &mut Writes) {
     }
 }
 
-/// The newest version that an attempt has read: it commits later.
-fn newest_read(history: &History, id: TxnId) -> u64 {
-    let version = |what: &What| match what {
-        What::Read(_, Some(version)) => *version,
-        _ => 0,
-    };
-    history.ops_of(id).iter().map(|op| version(&op.what)).max().unwrap_or(0)
+/// As of which time somebody has read. Whoever reads under a lock may do so after the time of its commit: what it writes is not what it read.
+pub(super) fn as_of(history: &History, reader: TxnId) -> Option<u64> {
+    let it = &history.txns[reader as usize];
+    let before = it.commit_ts.map_or(u64::MAX, |commit| commit.saturating_sub(1));
+    it.read_ts.map(|time| time.min(before))
 }
 
 impl Writes {
     /// Who has deleted a key that was not there as of a time that the store claims: the last who wrote it until
     /// then. Whether that can be is seen from what follows from it, like any other read.
     fn deleter(&self, key: u32, time: u64) -> Source {
-        if self.untimed.contains_key(&(key, None)) {
-            return Source::Unclear;
-        }
+        let may_be_another = self.untimed.contains_key(&(key, None));
         match self.around_deletes.range((key, 0)..=(key, time)).next_back() {
+            // Should somebody of unknown outcome have deleted it once more, that explains nothing that this does not.
+            Some((_, (writer, false))) => Source::Of(*writer),
+            None if !self.there_at_first.contains(&key) => Source::Initial,
+            _ if may_be_another => Source::Unclear,
             None => Source::Initial,
             Some((_, (_, true))) => Source::Nobody,
-            Some((_, (writer, false))) => Source::Of(*writer),
         }
     }
 
@@ -243,13 +249,8 @@ impl Writes {
         value: Option<i64>,
         version: Option<u64>,
     ) -> Source {
-        let it = &history.txns[reader as usize];
-        match (value, version, it.read_ts) {
-            // Whoever reads under a lock may do so after the time of its commit: what it writes is not what it read.
-            (None, None, Some(time)) => self.deleter(
-                key,
-                it.commit_ts.map_or(time, |commit| time.min(commit.saturating_sub(1))),
-            ),
+        match (value, version, as_of(history, reader)) {
+            (None, None, Some(time)) => self.deleter(key, time),
             _ => self.writer(history, key, value, version),
         }
     }
