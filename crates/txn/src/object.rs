@@ -23,6 +23,7 @@ use crate::words::checksum;
 pub(crate) const HEADER: u64 = 0;
 pub(crate) const LOCK: u64 = 8;
 pub(crate) const TS: u64 = 16;
+pub(crate) const PREV: u64 = 24;
 const META: u64 = 32;
 const BODY: u64 = 48;
 const LINE: u64 = 64;

@@ -17,6 +17,9 @@ use crate::words::checksum;
 
 const HEAD_WORDS: usize = 8;
 
+/// Where a record names its object.
+pub(crate) const OBJECT: u64 = 16;
+
 /// As many objects as a transaction can have.
 pub(crate) const MOST_OBJECTS: u64 = (1 << 24) - 1;
 

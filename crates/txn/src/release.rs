@@ -10,7 +10,8 @@ use farside_pool::{Addr, Config, Replica};
 use smallvec::SmallVec;
 
 use crate::agent::Agent;
-use crate::far_versions::Mark;
+use crate::entry::Entry;
+use crate::far_versions::{FarVersions, Mark};
 use crate::holding::Held;
 use crate::object::{IN_USE, LOCK, Raw};
 use crate::queues::{Queues, written};
@@ -258,6 +259,60 @@ impl Release {
                 self.agent.free_after(0, addr, Raw::Other);
             }
         }
+    }
+}
+
+impl Txn {
+    /// All locks that were posted, to be given back; places are kept: it asks again, or ends.
+    pub(crate) fn take_locks_alone(&mut self) -> Option<Box<Release>> {
+        let mut release = self.gather_locks();
+        self.hand_over_turns(&mut release);
+        release.if_needed()
+    }
+
+    fn hand_over_turns(&mut self, release: &mut Release) {
+        release.turns.extend(self.entries.iter_mut().filter_map(|entry| entry.turn.take()));
+    }
+
+    /// The same without the turns.
+    pub(crate) fn gather_locks(&mut self) -> Box<Release> {
+        let mut release = Release::new(self);
+        let versions = FarVersions::of(self.leave.config(), &self.queues).ok().flatten();
+        for entry in &mut self.entries {
+            if std::mem::take(&mut entry.marked) {
+                release.marks.extend(versions.map(|it| it.mark_of(entry.target.addr)));
+            }
+            if std::mem::take(&mut entry.posted) {
+                release.add(self.leave.config(), entry.target.addr);
+            }
+        }
+        release
+    }
+
+    /// All locks that were posted, and all places that were not used, to be given back; `None` if there are none.
+    pub(crate) fn take_locks(&mut self, committed: bool) -> Option<Box<Release>> {
+        let is_bare = |entry: &Entry| !entry.posted && !entry.fresh && entry.turn.is_none();
+        if self.entries.iter().all(is_bare) && self.blobs.is_empty() && self.spilled.is_empty() {
+            return None;
+        }
+        let mut release = self.gather_locks();
+        self.hand_over_turns(&mut release);
+        for entry in &mut self.entries {
+            let unused = entry.fresh && (!committed || entry.new.is_none());
+            if unused {
+                entry.fresh = false;
+                release.unused.push(entry.target.addr);
+            }
+        }
+        if !committed {
+            let blobs = self.blobs.drain(..).map(|blob| blob.addr);
+            match self.blobs_posted.get() {
+                true => release.blobs.extend(blobs),
+                false => release.unused.extend(blobs),
+            }
+            release.unused.append(&mut self.spilled);
+        }
+        release.if_needed()
     }
 }
 

@@ -2,15 +2,16 @@
 
 use std::rc::Rc;
 
-use farside_fabric::memory::WORD;
-use farside_pool::RegionId;
 use farside_pool::alloc::SlabAt;
+use farside_pool::{Addr, RegionId};
 
 use super::unguarded::{Pair, first_word, is_body};
 use super::{Acting, Copy};
 use crate::TxnError;
 use crate::agent::Agent;
-use crate::object::Raw;
+use crate::object::{PREV, Raw};
+use crate::record::OBJECT;
+use crate::ring::RECORD_HEAD;
 use crate::system;
 
 impl Agent {
@@ -84,7 +85,7 @@ impl Copy<'_> {
         let offsets: Vec<u64> = slab.offsets().collect();
         for pair in self.read_pairs(acting, &offsets).await? {
             let differs = first_word(pair.here, pair.there).is_some_and(|word| word != pair.there);
-            if differs && !self.is_unused_ring(acting, &pair).await? {
+            if differs && !self.is_left_behind(acting, &pair).await? {
                 self.tell_pair(differences, &pair);
             }
             let bytes = slab.class.bytes();
@@ -97,12 +98,28 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Whether somebody died who was making a ring, and not all copies know of it: there is no record in it, and it is freed some time.
-    async fn is_unused_ring(&self, acting: &Acting, pair: &Pair) -> Result<bool, TxnError> {
-        if pair.there != 0 || !matches!(Raw::from_word(pair.here), Raw::Ring(_)) {
+    /// Whether somebody died who was about to use a place, and not all copies know of it: a ring in which there is no record, or a record of a transaction that was
+    /// aborted. It is freed some time.
+    async fn is_left_behind(&self, acting: &Acting, pair: &Pair) -> Result<bool, TxnError> {
+        if pair.there != 0 {
             return Ok(false);
         }
-        let first = self.read_pairs(acting, &[pair.offset + WORD]).await?;
-        Ok(first.iter().all(|pair| pair.here == 0 && pair.there == 0))
+        let record = pair.offset + RECORD_HEAD;
+        match Raw::from_word(pair.here) {
+            Raw::Ring(_) => {
+                let first = self.read_pairs(acting, &[record]).await?;
+                Ok(first.iter().all(|pair| pair.here == 0 && pair.there == 0))
+            }
+            Raw::Spilled(_) => {
+                let of = self.read_pairs(acting, &[record + OBJECT]).await?;
+                let object = Addr::from_word(of[0].here);
+                if object.region() != self.region || object.offset() == 0 {
+                    return Ok(true);
+                }
+                let prev = self.read_pairs(acting, &[object.offset() + PREV]).await?;
+                Ok(prev[0].here != record)
+            }
+            _ => Ok(false),
+        }
     }
 }

@@ -61,6 +61,7 @@ fn nothing_is_lost_with_up_to_two_nodes_of_three_copies() {
 /// List-append, 296: slabs of the dead became nobody's, and a copy in the making was to be told that with an error; nobody told it again.
 /// List-append by FORD-LV, 702: somebody died who was making a record ring; one of three copies did not know of it. There was nothing in it; the
 /// copies were said to differ.
+/// List-append by DrTM+H, 813: the same of a record outside of a ring, by one who died while it wrote it; its transaction was aborted.
 #[test]
 fn what_went_wrong_once_is_well() {
     let usual = Phases::FARSIDE;
@@ -69,6 +70,7 @@ fn what_went_wrong_once_is_well() {
         (Kind::ListAppend, usual, 345),
         (Kind::ListAppend, usual, 296),
         (Kind::ListAppend, Phases::FORD_LV, 702),
+        (Kind::ListAppend, Phases::DRTM_H, 813),
         (Kind::Tatp, usual, 55),
     ];
     for (kind, phases, seed) in seeds {
