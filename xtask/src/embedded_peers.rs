@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::peers::median;
-use crate::setup::ensure_program;
+use crate::setup::{ensure_program, install};
 use crate::shell::{cargo, output, root, step};
 
 const TRIES: usize = 3;
@@ -88,13 +88,19 @@ pub(crate) fn durable() -> Result<()> {
 
 const SIZE: [&str; 2] = ["--accounts", "200000"];
 
+/// What the package with RocksDB brings.
+const ROCKSDB: &str = "/usr/include/rocksdb/c.h";
+
 /// The program with the peers; the command is built, too.
 fn build() -> Result<PathBuf> {
+    if !Path::new(ROCKSDB).exists() && !install("librocksdb-dev") {
+        eprintln!("── {ROCKSDB} is not there; install the package librocksdb-dev");
+    }
     let manifest = root().join("benches/peers/Cargo.toml");
     let target = root().join("target/peers");
     let mut build = cargo(&["build", "--release", "--locked", "--manifest-path"]);
     build.arg(manifest).env("CARGO_TARGET_DIR", &target);
-    step("build of the peers (needs librocksdb-dev)", &mut build)?;
+    step("build of the peers", &mut build)?;
     step("build", &mut cargo(&["build", "--release", "--package", "farside-cli"]))?;
     Ok(target.join("release/farside-peers"))
 }

@@ -13,8 +13,9 @@ pub(crate) enum ProtocolArg {
     Preset(Protocol),
 }
 
-const ALL: [ProtocolArg; 8] = [
+const ALL: [ProtocolArg; 9] = [
     ProtocolArg::Preset(Protocol::FARSIDE),
+    ProtocolArg::Preset(Protocol::FARSIDE_LV),
     ProtocolArg::Preset(Protocol::FORD),
     ProtocolArg::Preset(Protocol::FORD_LV),
     ProtocolArg::Preset(Protocol::FORD_LV_NODE),
@@ -71,6 +72,7 @@ impl ValueEnum for ProtocolArg {
             "ford" => {
                 "FORD: locks with the reads, all copies written at once, backups are read; no opacity, one version"
             }
+            "farside-lv" => "The default, with versions compared in the compute node",
             "ford-lv" => "FORD, with versions compared in the compute node",
             "ford-lv-node" => "The same for several compute nodes: the versions are at one of them",
             "ford-lv-switch" => "The same, at a node that stands for the switch: half as far away",

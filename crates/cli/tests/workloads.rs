@@ -176,7 +176,8 @@ fn a_violation_is_told_and_exits_with_one() {
 #[test]
 fn options_that_do_not_fit_are_refused() {
     refuses(&["bench", "kvs", "--accounts", "5"], "it has --keys, --value-size");
-    refuses(&["bench", "kvs", "--skew", "1"], "up to, and without, 1");
+    refuses(&["bench", "kvs", "--skew", "11"], "0 (even) to 10");
+    refuses(&["bench", "kvs", "--skew", "NaN"], "0 (even) to 10");
     refuses(&["bench", "kvs", "--read-share", "101"], "0 to 100");
     refuses(&["bench", "kvs", "--keys", "3", "--objects", "4"], "no more than there are keys");
     refuses(&["bench", "kvs", "--value-size", "4"], "8 to 1048576");

@@ -86,7 +86,7 @@ impl Url {
                     "'{pair}': expected copies=1 to 5, nodes=1 to 64, memory=SIZE (such as 64MiB), \
                      lease=TIME (10ms to 60s), durability=flush or none, old-memory=SIZE, \
                      old-versions=block, abort, truncate or none, scrub=TIME or off, or \
-                     protocol=NAME (farside, ford, farm, drtm-h; mem: also ford-lv), perhaps without a \
+                     protocol=NAME (farside, ford, farm, drtm-h; mem: also farside-lv, ford-lv), perhaps without a \
                      technique that it has (ford-without-backup-reads)"
                 ))
             })?;
@@ -95,7 +95,7 @@ impl Url {
         if phases.versions == Versions::Process && parsed.place != Place::Memory {
             return Err(wrong(format!(
                 "protocol={}: a version cache of a process is sound only where no other one writes; expected mem:, \
-                 {0}-node in a pool that has a node for versions, or {0}-without-version-cache",
+                 {0}-without-version-cache, or ford-lv-node in a pool that has a node for versions",
                 phases.name
             )));
         }

@@ -27,3 +27,7 @@ pub(super) const FARSIDE: Protocol = Protocol {
     opacity: true,
     early_snapshots: true,
 };
+
+/// The same with localized validation (`ford.txt` §4.7): what was only read is looked at in the memory of the process.
+pub(super) const FARSIDE_LV: Protocol =
+    Protocol { name: "farside-lv", versions: Versions::Process, ..FARSIDE };

@@ -129,6 +129,8 @@ pub struct Protocol {
 impl Protocol {
     /// The default.
     pub const FARSIDE: Protocol = farside::FARSIDE;
+    /// The same with a version cache.
+    pub const FARSIDE_LV: Protocol = farside::FARSIDE_LV;
     /// FORD.
     pub const FORD: Protocol = ford::FORD;
     /// FORD with localized validation.
@@ -143,8 +145,9 @@ impl Protocol {
     pub const DRTM_H: Protocol = drtm_h::DRTM_H;
 
     /// Those that have names.
-    pub const PRESETS: [Protocol; 7] = [
+    pub const PRESETS: [Protocol; 8] = [
         Self::FARSIDE,
+        Self::FARSIDE_LV,
         Self::FORD,
         Self::FORD_LV,
         Self::FORD_LV_NODE,

@@ -36,6 +36,12 @@ fn what_ford_commits_with_a_version_cache_is_strictly_serializable() {
     is_sound(Phases::FORD_LV, Kind::SmallBank, 1..4);
 }
 
+#[test]
+fn the_default_with_a_version_cache_is_strictly_serializable_and_opaque() {
+    is_sound(Phases::FARSIDE_LV, Kind::ListAppend, 1..25);
+    is_sound(Phases::FARSIDE_LV, Kind::Tatp, 1..9);
+}
+
 /// Also when the node with the cache dies, and comes back with nothing.
 #[test]
 fn what_ford_commits_with_a_version_cache_at_a_node_is_strictly_serializable() {

@@ -29,6 +29,7 @@ fn every_preset_takes_the_round_trips_of_its_paper() {
     let trips =
         |protocol| [UPDATE, UPDATES, MIXED, READ, READS].map(|it| take(protocol, it).round_trips);
     assert_eq!(trips(Protocol::FARSIDE), [2, 2, 3, 1, 1]);
+    assert_eq!(trips(Protocol::FARSIDE_LV), [2, 2, 2, 1, 1]);
     assert_eq!(trips(Protocol::FORD), [2, 2, 3, 2, 2], "also what is read alone is validated");
     assert_eq!(trips(Protocol::FORD_LV), [2, 2, 2, 1, 1]);
     assert_eq!(
