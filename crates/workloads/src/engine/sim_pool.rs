@@ -56,6 +56,9 @@ struct Machine {
     versions: bool,
 }
 
+/// How often a process looks, sixteen times in a lease, whether it may act: whatever it does then tells why it may not.
+const MOST_LOOKS: u32 = 16 * 256;
+
 impl SimPool {
     /// A pool whose nodes have room for twice what they have.
     pub(super) fn start(sim: &Rc<Sim>, shape: PoolShape) -> Self {
@@ -177,7 +180,10 @@ impl SimPool {
         let view = member.view();
         worker.spawn(async move { _ = member.run().await }).detach();
         let is_ready = || view.may_act(worker.now()) && view.time().bounds(worker).is_some();
-        while !is_ready() && !view.is_put_out() {
+        for _ in 0..MOST_LOOKS {
+            if is_ready() || view.is_put_out() {
+                break;
+            }
             worker.sleep(self.shape.lease / 16).await;
         }
         view
