@@ -165,9 +165,8 @@ impl Txn {
             return Ok(());
         }
         for tries in 1.. {
-            // Mostly it has its turns from the second time on, and a try is a round trip.
-            let has_turns = step.locks.iter().all(|at| self.entries[*at].turn.is_some());
-            let began = (tries > 1 && has_turns).then(|| self.agent.worker.now());
+            // From the second time on it has its turns, and what a try takes is a round trip.
+            let began = (tries > 1).then(|| self.agent.worker.now());
             let tried = self.try_step(step).await;
             let lost = matches!(tried, Err(TxnError::Conflict(Why::Locked | Why::Older)));
             let most = match self.protocol().conflicts {
@@ -203,11 +202,8 @@ impl Txn {
 
     /// Everything is as it was before the first step.
     async fn start_over(&mut self, step: &Step) -> Result<(), TxnError> {
-        // The turns are kept, unless this may take until somebody is repaired.
-        let takes_long = self.met.is_some_and(|(_, word)| self.seems_dead(word));
-        let release =
-            if takes_long { self.take_locks_alone() } else { self.gather_locks().if_needed() };
-        if let Some(release) = release {
+        // The turns are kept.
+        if let Some(release) = self.gather_locks().if_needed() {
             release.run().await?;
         }
         for at in step.locks.iter().chain(&step.reads) {

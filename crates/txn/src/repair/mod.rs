@@ -96,13 +96,6 @@ async fn repair(agent: Rc<Agent>, dead: Silent, forced: bool) {
 }
 
 impl Txn {
-    /// Whether the owner of a lock has not been heard of for so long that it may be dead.
-    pub(crate) fn seems_dead(&self, word: u64) -> bool {
-        let agent = &self.agent;
-        let silence = agent.session.watch.silence(word, agent.worker.now());
-        silence >= QUIET.min(agent.lease() / 2)
-    }
-
     /// Somebody's lock is in the way. What is nobody's is given back. If its owner seems to be dead, this waits until that
     /// is repaired; it gives up its own locks before, so that nobody waits for it meanwhile, and is over then.
     pub(crate) async fn meet(&mut self, addr: Addr, word: u64) -> Result<(), TxnError> {

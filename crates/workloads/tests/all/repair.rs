@@ -46,7 +46,8 @@ fn histories_are_strictly_serializable_whoever_dies() {
     for kind in Kind::ALL {
         let (committed, aborted) =
             common::all_are_sound(kind, &kind.simulated(), 15, |seed| trial(seed, None));
-        assert!(committed > aborted, "{}: {aborted} aborted", kind.name());
+        // Whoever waits for a turn of one that waits for a repair gives way now and then, and begins again.
+        assert!(2 * committed > aborted, "{}: {aborted} aborted", kind.name());
     }
     common::all_are_reached(&BRANCHES);
 }
