@@ -68,12 +68,12 @@ struct Sizes {
     /// How uneven keys are chosen: 0 evenly, 0.99 as usual (kvs)
     #[arg(long)]
     skew: Option<f64>,
-    /// How many of a hundred accesses only read (kvs)
-    #[arg(long)]
-    read_share: Option<u64>,
     /// How many of a hundred transactions only read (kvs)
     #[arg(long)]
-    readers: Option<u64>,
+    read_share: Option<u64>,
+    /// How many of a hundred objects a transaction only reads that writes others (kvs)
+    #[arg(long)]
+    mixed: Option<u64>,
     /// Objects of a transaction (kvs)
     #[arg(long)]
     objects: Option<usize>,
@@ -105,7 +105,7 @@ fn main() -> Result<()> {
 
 impl Args {
     fn shape(&self) -> Shape {
-        let Sizes { accounts, subscribers, keys, value_size, skew, read_share, readers, objects } =
+        let Sizes { accounts, subscribers, keys, value_size, skew, read_share, mixed, objects } =
             self.shape;
         let threads = self.threads as u64;
         Shape {
@@ -113,7 +113,7 @@ impl Args {
             value_size,
             skew,
             read_share,
-            readers,
+            mixed,
             objects,
             accounts,
             subscribers,

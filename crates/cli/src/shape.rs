@@ -19,13 +19,13 @@ pub(crate) struct ShapeArgs {
     #[arg(long)]
     skew: Option<f64>,
 
-    /// How many of a hundred accesses only read (kvs, list-append: 50)
+    /// How many of a hundred transactions only read (kvs: 50), or accesses (list-append: 50)
     #[arg(long)]
     read_share: Option<u64>,
 
-    /// How many of a hundred transactions only read (kvs: as it comes); the others write something
+    /// How many of a hundred objects a transaction only reads that writes others (kvs: 0); at least one it writes
     #[arg(long)]
-    readers: Option<u64>,
+    mixed: Option<u64>,
 
     /// Objects of a transaction (kvs: 4; list-append: up to 4; multi-get: 100 of one that reads)
     #[arg(long)]
@@ -47,7 +47,7 @@ impl ShapeArgs {
             value_size: self.value_size,
             skew: self.skew,
             read_share: self.read_share,
-            readers: self.readers,
+            mixed: self.mixed,
             objects: self.objects,
             accounts: self.accounts,
             subscribers: self.subscribers,

@@ -128,7 +128,7 @@ pub struct Work {
     skew: Option<f64>,
     objects: Option<usize>,
     read_share: Option<u64>,
-    readers: Option<u64>,
+    mixed: Option<u64>,
 }
 
 /// How much at once.
@@ -306,7 +306,7 @@ impl Work {
             value_size: self.value_size,
             skew: load.skew.or(self.skew),
             read_share: load.read_share.or(self.read_share),
-            readers: self.readers,
+            mixed: self.mixed,
             objects: load.objects.or(self.objects),
             accounts: self.accounts,
             subscribers: self.subscribers,

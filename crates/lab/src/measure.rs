@@ -53,7 +53,8 @@ impl Visit for Measure {
         let objects = self.objects;
         let sim = Rc::new(Sim::new(self.profile, self.seed, Faults::none()));
         let Measure { durable, old_versions, .. } = self;
-        let limits = Limits { durable, old_versions, ..Limits::default() };
+        let alone = self.machines == 1;
+        let limits = Limits { durable, old_versions, alone, ..Limits::default() };
         let copies = usize::from(self.copies);
         let room = TableShape::room(&workload.tables(), self.threads);
         let engine = SimTables::with_room(&sim, copies, copies.max(self.machines), room)

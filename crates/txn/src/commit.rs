@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use crate::install::Writes;
 use crate::log::{Logged, Slots};
 use crate::object::Raw;
+use crate::protocol::Undo;
 use crate::release::Release;
 use crate::ring::Released;
 use crate::txn::Txn;
@@ -52,6 +53,11 @@ impl Marks {
         Marks { cache, transaction, objects }
     }
 
+    /// The commit time: later than those of all who took theirs before, if all share the cache.
+    fn take_time(&self, least: u64) -> u64 {
+        self.cache.as_ref().map_or(least, |cache| cache.take_time(least))
+    }
+
     /// It was written, or it was not.
     fn settle(&mut self, time: Option<u64>) {
         if let Some(cache) = &self.cache {
@@ -76,6 +82,12 @@ impl Txn {
     fn written_objects(&self) -> SmallVec<[Addr; 4]> {
         let written = self.entries.iter().filter(|entry| entry.new.is_some());
         written.map(|entry| entry.target.addr).collect()
+    }
+
+    /// Whether all who write take their commit times one after the other, when they have marked what they will write: then whoever is not
+    /// seen by a second look at what was only read commits later than this.
+    fn is_in_order(&self) -> bool {
+        self.agent.session.versions.is_some() && self.protocol().undo != Undo::Parallel
     }
 
     /// Commits; the commit time, if anything was written.
@@ -107,7 +119,14 @@ impl Txn {
             Some(logged) if logged.is_of(&self) => logged.time,
             _ if self.agent.has(Trap::TimeOfTheLock) => lock.time(),
             _ if self.agent.has(Trap::TimeBeforeLocks) => self.early,
-            _ => self.agent.upper().await?.max(lock.time() + 1).max(self.newest_locked() + 1),
+            _ => {
+                let upper = self.agent.upper().await?;
+                let least = upper.max(lock.time() + 1).max(self.newest_locked() + 1);
+                match self.agent.has(Trap::TimesInNoOrder) {
+                    true => least,
+                    false => marks.take_time(least),
+                }
+            }
         };
         // All bits were held on all replicas of a configuration that counts, and still are.
         self.check_leave()?;
@@ -115,7 +134,7 @@ impl Txn {
             if self.agent.has(Trap::ValidationBeforeTheWait) {
                 self.validate().await?;
             }
-            if self.is_opaque() && !self.agent.has(Trap::NoUncertaintyWait) {
+            if self.is_opaque() && !self.is_in_order() && !self.agent.has(Trap::NoUncertaintyWait) {
                 self.agent.wait_past(time).await?;
             }
             if !self.agent.has(Trap::ValidationBeforeTheWait) {

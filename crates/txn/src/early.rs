@@ -27,8 +27,7 @@ impl Txn {
         let is_early = self.is_opaque()
             && self.protocol().early_snapshots
             && self.level().is_strict()
-            && self.lock.is_none()
-            && step.locks.is_empty()
+            && (step.is_first || step.locks.is_empty() && self.lock.is_none())
             && self.agent.keeps_old_versions();
         if !is_early {
             return self.take_snapshot().await;

@@ -42,6 +42,8 @@ pub struct Limits {
     pub durable: bool,
     /// How transactions go through their phases: all sessions of a pool have to agree.
     pub protocol: Protocol,
+    /// Whether nobody else writes as long as this session is there: then it may have a version cache.
+    pub alone: bool,
     /// How often all objects are looked at, by somebody who is there for so long; `None`: never.
     pub scrub: Option<Duration>,
 }
@@ -54,6 +56,7 @@ impl Default for Limits {
             old_versions: OldVersions::Block,
             durable: true,
             protocol: Protocol::default(),
+            alone: false,
             scrub: Some(Duration::from_secs(3600)),
         }
     }
@@ -68,6 +71,15 @@ impl Limits {
             self.old_versions = OldVersions::None;
         }
         self
+    }
+
+    /// Whether versions are known in the memory of the process.
+    pub fn has_version_cache(&self) -> bool {
+        match self.protocol.versions {
+            Versions::Process => true,
+            Versions::ProcessIfAlone => self.alone,
+            Versions::Copies | Versions::Node | Versions::Switch => false,
+        }
     }
 }
 
@@ -157,11 +169,7 @@ pub(crate) struct Vacancy {
 impl Session {
     /// The session of this process.
     pub fn new(identity: Identity, limits: Limits) -> Arc<Self> {
-        Self::sharing(
-            identity,
-            limits,
-            (limits.protocol.versions == Versions::Process).then(Arc::default),
-        )
+        Self::sharing(identity, limits, limits.has_version_cache().then(Arc::default))
     }
 
     /// The same with a version cache that others have, too.

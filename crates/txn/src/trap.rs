@@ -68,6 +68,8 @@ pub enum Trap {
     RepairForgetsEarly,
     /// A record is used again before it is durable that its locks were given back.
     ReleaseWithoutFlush,
+    /// Those who share a version cache take commit times as their clocks tell, and wait for them no longer than with an order.
+    TimesInNoOrder,
     /// The version cache of a node is believed, whoever is about to write.
     MarksAreIgnored,
     /// The version cache is not told of what was written, and the marks are taken back.

@@ -4,7 +4,12 @@
 //! commit time and looks at what it has only read; so of two that read what the other writes, one sees the other's mark. Knowing nothing
 //! is always fine: then the copies are asked. So anything may be thrown out at any time, also what is marked, and the cache
 //! needs no more memory than it was given.
+//!
+//! Whoever shares it shares an order of commit times, too: each is later than all that were taken before. So nobody who marks something
+//! after it was looked at commits before whoever has looked, and that one need not wait until its own time is past
+//! (`docs/time.md`).
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farside_pool::Addr;
@@ -52,7 +57,14 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub struct VersionCache {
     sets: Box<[Mutex<Set>]>,
+    /// The latest commit time that anybody has taken.
+    latest: Latest,
 }
+
+/// In a line of its own: all who commit write it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Latest(AtomicU64);
 
 impl Default for VersionCache {
     fn default() -> Self {
@@ -62,7 +74,8 @@ impl Default for VersionCache {
 
 impl VersionCache {
     fn with_room(objects: usize) -> Self {
-        VersionCache { sets: (0..(objects / WAYS).max(1)).map(|_| Mutex::default()).collect() }
+        let sets = (0..(objects / WAYS).max(1)).map(|_| Mutex::default()).collect();
+        VersionCache { sets, latest: Latest::default() }
     }
 
     /// How many bytes it takes, however much is in it.
@@ -73,6 +86,14 @@ impl VersionCache {
     fn set(&self, addr: Addr) -> MutexGuard<'_, Set> {
         let at = place_of(addr, self.sets.len() as u64);
         self.sets[at as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A commit time that is not earlier than `least`, and later than all that were taken here before.
+    pub(crate) fn take_time(&self, least: u64) -> u64 {
+        let later = |latest: u64| Some(least.max(latest + 1));
+        let (done, seen) = (Ordering::AcqRel, Ordering::Acquire);
+        let before = self.latest.0.fetch_update(done, seen, later).unwrap_or_else(|it| it);
+        least.max(before + 1)
     }
 
     /// Whether an object is still at a version.

@@ -39,10 +39,12 @@ const SCENES: [(&str, &[Plan]); 6] = [
 #[test]
 fn with_all_rules_nothing_is_broken() {
     for (name, plans) in SCENES {
-        let found = search::search(World::new(plans, None));
-        println!("{name}: {} states", found.states);
-        assert_eq!(found.broken, None, "{name}");
-        assert!(found.states > 1000);
+        for world in [World::new(plans, None), World::new(plans, None).sharing()] {
+            let found = search::search(world);
+            println!("{name}: {} states", found.states);
+            assert_eq!(found.broken, None, "{name}");
+            assert!(found.states > 1000);
+        }
     }
 }
 
@@ -50,7 +52,9 @@ fn with_all_rules_nothing_is_broken() {
 fn every_rule_of_time_prevents_something() {
     for rule in Rule::ALL {
         let broken = SCENES.into_iter().find_map(|(name, plans)| {
-            search::search(World::new(plans, Some(rule))).broken.map(|broken| (name, broken))
+            let world = World::new(plans, Some(rule));
+            let world = if rule.is_of_sharing() { world.sharing() } else { world };
+            search::search(world).broken.map(|broken| (name, broken))
         });
         let (name, (what, run)) = broken.unwrap_or_else(|| panic!("{rule:?} prevents nothing"));
         println!("without {rule:?}: {what} ({name}), after {} steps: {run:?}", run.len());

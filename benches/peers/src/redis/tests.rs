@@ -101,7 +101,7 @@ fn tatp_is_the_same() {
 #[test]
 fn kvs_is_the_same() {
     for (objects, read_share) in [(1, 50), (4, 50), (4, 0), (4, 100), (20, 80)] {
-        let kvs = Kvs::new(500, 40, 0.9, read_share, objects);
+        let kvs = Kvs::new(500, 40, 0.9, read_share, objects).mixing(30);
         println!("{:?}", same::<kvs::Values>("kvs", kvs));
     }
 }

@@ -155,6 +155,7 @@ impl Run<'_> {
                     .with_limits(|limits| {
                         *limits = Limits::default().following(protocol);
                         limits.durable = args.durability == Durability::Flush;
+                        limits.alone = args.compute == 1;
                     });
                 let threads = args.threads();
                 let thread = |number: usize| engine.add_thread((number / threads) as u64);

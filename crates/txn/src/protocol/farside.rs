@@ -3,7 +3,7 @@
 //! | phase | round trips |
 //! | --- | --- |
 //! | execute: lock on every copy and read behind that at the primary; read the rest at a snapshot, from any copy | 1 |
-//! | validate what was only read, when the commit time is past | 1, or none with a version cache |
+//! | validate what was only read, when the commit time is past | 1; none, and no wait, where one process writes: with a version cache |
 //! | commit: undo record and body to all copies at once | 1 |
 //! | release | in the background |
 //!
@@ -20,14 +20,14 @@ pub(super) const FARSIDE: Protocol = Protocol {
     flush: Flush::Nodes,
     looks_twice: false,
     backup_reads: true,
-    // It is sound only where all who write share it: asked for by name.
-    versions: Versions::Copies,
+    // It is sound only where all who write share it.
+    versions: Versions::ProcessIfAlone,
     address_cache: true,
     old_versions: true,
     opacity: true,
     early_snapshots: true,
 };
 
-/// The same with localized validation (`ford.txt` §4.7): what was only read is looked at in the memory of the process.
+/// The same with localized validation (`ford.txt` §4.7) in any case: what was only read is looked at in the memory of the process.
 pub(super) const FARSIDE_LV: Protocol =
     Protocol { name: "farside-lv", versions: Versions::Process, ..FARSIDE };

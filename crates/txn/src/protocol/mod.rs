@@ -79,6 +79,8 @@ pub enum Versions {
     Copies,
     /// In the memory of the process, which is the only one that writes.
     Process,
+    /// The same where it is known to be the only one; elsewhere at the copies.
+    ProcessIfAlone,
     /// At a node of the compute pool, for all processes.
     Node,
     /// At the switch before the compute pool: a node that stands for it.

@@ -35,10 +35,14 @@ pub(crate) enum Rule {
     EarlyIsLate,
     /// Whoever reads early, and goes on with a later snapshot, has seen what that shows, too.
     EarlyIsLookedAtAgain,
+    /// Where all share a version cache, each commit time is later than those that were taken before.
+    TimesInOrder,
+    /// There a commit time is taken when all is marked that will be written.
+    MarkedBeforeItsTime,
 }
 
 impl Rule {
-    pub(crate) const ALL: [Rule; 11] = [
+    pub(crate) const ALL: [Rule; 13] = [
         Rule::SnapshotIsPast,
         Rule::TimeAfterLocks,
         Rule::ValidationAfterTheWait,
@@ -50,7 +54,16 @@ impl Rule {
         Rule::LockReadOfTheSnapshot,
         Rule::EarlyIsLate,
         Rule::EarlyIsLookedAtAgain,
+        Rule::TimesInOrder,
+        Rule::MarkedBeforeItsTime,
     ];
+}
+
+impl Rule {
+    /// Whether it is one of those who share a version cache.
+    pub(crate) fn is_of_sharing(self) -> bool {
+        matches!(self, Rule::TimesInOrder | Rule::MarkedBeforeItsTime)
+    }
 }
 
 /// What a transaction does, as sets of objects.
@@ -72,6 +85,8 @@ struct Object {
     /// The oldest first.
     versions: [Version; MOST_TXNS],
     count: usize,
+    /// The version cache knows that somebody is about to write it.
+    marked: bool,
 }
 
 impl Object {
@@ -98,7 +113,8 @@ enum At {
     /// Looks again at what it has read of an early snapshot.
     LookAgain(u8),
     Lock(u8),
-    /// Has all locks.
+    /// Has all locks, and tells the version cache, if there is one.
+    Mark(u8),
     Time,
     Wait,
     Validate(u8),
@@ -134,6 +150,10 @@ pub(crate) struct World {
     objects: [Object; OBJECTS],
     txns: [Txn; MOST_TXNS],
     count: usize,
+    /// All share a version cache, and with it an order of commit times.
+    shares: bool,
+    /// The latest that was taken there.
+    latest: u8,
 }
 
 fn has(set: u8, object: u8) -> bool {
@@ -152,11 +172,17 @@ impl World {
             seen: [None; OBJECTS],
             after: 0,
         };
-        let object = Object { lock: None, versions: [(0, 0); MOST_TXNS], count: 1 };
+        let object = Object { lock: None, versions: [(0, 0); MOST_TXNS], count: 1, marked: false };
         let mut txns = [txn(&Plan { reads: 0, writes: 0 }); MOST_TXNS];
         plans.iter().zip(&mut txns).for_each(|(plan, place)| *place = txn(plan));
         let (count, end) = (plans.len(), if plans.len() > 2 { EARLY_END } else { END });
-        World { without, now: 1, end, objects: [object; OBJECTS], txns, count }
+        let (objects, shares, latest) = ([object; OBJECTS], false, 0);
+        World { without, now: 1, end, objects, txns, count, shares, latest }
+    }
+
+    /// The same, where all share a version cache. There are more steps: time ends earlier.
+    pub(crate) fn sharing(self) -> Self {
+        World { shares: true, end: self.end - 2, ..self }
     }
 
     fn keeps(&self, rule: Rule) -> bool {
@@ -174,7 +200,9 @@ impl World {
         }
         if at == At::Aborted {
             let mine = |object: &&mut Object| object.lock.is_some_and(|lock| lock.0 == who as u8);
-            next.objects.iter_mut().filter(mine).for_each(|object| object.lock = None);
+            next.objects.iter_mut().filter(mine).for_each(|object| {
+                (object.lock, object.marked) = (None, false);
+            });
         }
         next
     }
@@ -186,8 +214,14 @@ impl World {
     }
 
     /// Locks are taken in another order than objects are read.
-    fn next_lock(plan: Plan, object: u8) -> At {
-        let rest = if plan.writes == 0 { At::Committed } else { At::Time };
+    fn next_lock(&self, plan: Plan, object: u8) -> At {
+        let rest = match plan.writes {
+            0 => At::Committed,
+            _ if self.shares && self.keeps(Rule::MarkedBeforeItsTime) => {
+                Self::following(plan.writes, None, At::Mark, At::Time)
+            }
+            _ => At::Time,
+        };
         (0..object).rev().find(|object| has(plan.writes, *object)).map_or(rest, At::Lock)
     }
 
@@ -200,7 +234,7 @@ impl World {
         match at {
             At::Idle if plan.reads != 0 => self.take_snapshot(who, uppers),
             At::Idle => {
-                vec![self.begin(who).go(who, Self::next_lock(plan, OBJECTS as u8))]
+                vec![self.begin(who).go(who, self.next_lock(plan, OBJECTS as u8))]
             }
             At::Snapshot if past(snapshot) || !self.keeps(Rule::SnapshotIsPast) => {
                 let seen = |object: &u8| self.txns[who].seen[usize::from(*object)].is_some();
@@ -221,6 +255,14 @@ impl World {
                 })
                 .into(),
             At::Lock(object) => vec![self.lock(who, object)],
+            At::Mark(object) => {
+                let late = !self.keeps(Rule::MarkedBeforeItsTime);
+                let then = if late { At::Wait } else { At::Time };
+                let mut next =
+                    self.go(who, Self::following(plan.writes, Some(object), At::Mark, then));
+                next.objects[usize::from(object)].marked = true;
+                vec![next]
+            }
             At::Time => self.take_time(who),
             At::Wait => self.wait(who, past(time)).into_iter().collect(),
             At::Validate(object) => vec![self.validate(who, object)],
@@ -228,6 +270,11 @@ impl World {
                 let mut next = self
                     .go(who, Self::following(plan.writes, Some(object), At::Install, At::Report));
                 next.objects[usize::from(object)].push((time, who as u8 + 1));
+                if next.txns[who].at == At::Report {
+                    // The cache is told when all is written.
+                    let written = (0..OBJECTS).filter(|object| has(plan.writes, *object as u8));
+                    written.for_each(|object| next.objects[object].marked = false);
+                }
                 vec![next]
             }
             At::Report if past(time) || !self.keeps(Rule::ReportAfterTheWait) => {
@@ -268,12 +315,17 @@ impl World {
     }
 
     fn take_time(&self, who: usize) -> Vec<World> {
-        let Txn { since, time, seen, .. } = self.txns[who];
+        let Txn { plan, since, time, seen, .. } = self.txns[who];
         let newest = seen.iter().flatten().map(|version| version.0 + 1).max().unwrap_or(0);
+        let marks = self.shares && !self.keeps(Rule::MarkedBeforeItsTime);
+        let then = if marks { At::Mark } else { |_| At::Wait };
         let take = |upper: u8| {
-            let mut next = self.go(who, At::Wait);
+            let mut next = self.go(who, Self::following(plan.writes, None, then, At::Wait));
             if time == 0 {
-                next.txns[who].time = upper.max(since + 1).max(newest);
+                let in_order = self.shares && self.keeps(Rule::TimesInOrder);
+                let later = if in_order { self.latest + 1 } else { 0 };
+                next.txns[who].time = upper.max(since + 1).max(newest).max(later);
+                next.latest = next.txns[who].time.max(self.latest);
             }
             next
         };
@@ -288,7 +340,7 @@ impl World {
             return Some(self.go(who, install));
         }
         let validate = Self::following(plan.reads, None, At::Validate, install);
-        let may = is_past || !self.keeps(Rule::ValidationAfterTheWait);
+        let may = is_past || self.shares || !self.keeps(Rule::ValidationAfterTheWait);
         may.then(|| self.go(who, validate))
     }
 
@@ -369,7 +421,7 @@ impl World {
             plan.reads,
             Some(object),
             At::Read,
-            Self::next_lock(plan, OBJECTS as u8),
+            self.next_lock(plan, OBJECTS as u8),
         );
         let mut next = self.go(who, after);
         next.txns[who].seen[usize::from(object)] = Some(version);
@@ -384,7 +436,7 @@ impl World {
         if place.lock.is_some() || too_new && self.keeps(Rule::LockReadOfTheSnapshot) {
             return self.go(who, At::Aborted);
         }
-        let mut next = self.go(who, Self::next_lock(plan, object));
+        let mut next = self.go(who, self.next_lock(plan, object));
         next.objects[usize::from(object)].lock = Some((who as u8, since));
         next.txns[who].seen[usize::from(object)] = Some(newest);
         next
@@ -394,7 +446,9 @@ impl World {
         let Txn { plan, seen, .. } = self.txns[who];
         let place = &self.objects[usize::from(object)];
         let same = seen[usize::from(object)] == Some(place.newest());
-        if !same || place.lock.is_some() && self.keeps(Rule::ValidationSeesLocks) {
+        // The cache knows what will be written, and nothing of locks.
+        let is_taken = if self.shares { place.marked } else { place.lock.is_some() };
+        if !same || is_taken && self.keeps(Rule::ValidationSeesLocks) {
             return self.go(who, At::Aborted);
         }
         let install = Self::following(plan.writes, None, At::Install, At::Report);

@@ -15,7 +15,7 @@ use farside_pool::{Config, Connect, Links, Newcomer, Region, View};
 use farside_sim::{ClockModel, ProcessId, Sim};
 use farside_txn::clock::{PoolClock, WorkerClock};
 use farside_txn::{
-    Agent, Holding, Identity, Level, Limits, Parts, Session, Trap, TxnError, VersionCache, Versions,
+    Agent, Holding, Identity, Level, Limits, Parts, Session, Trap, TxnError, VersionCache,
 };
 
 use super::sim_pool::{PoolShape, SimPool};
@@ -223,8 +223,7 @@ impl SimTables {
             Identity::claim(worker, &self.links(process, worker), &view.seat(), client).await
         }))?;
         let Some(identity) = identity else { return Ok(None) };
-        let cached = limits.protocol.versions == Versions::Process;
-        let versions = cached.then(|| Arc::clone(self.0.versions.get_or_init(Arc::default)));
+        let versions = limits.has_version_cache().then(|| Arc::clone(self.0.versions.get_or_init(Arc::default)));
         let session = Session::sharing(identity, *limits, versions);
         Ok(Some(Member { session, view }))
     }

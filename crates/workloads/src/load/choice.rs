@@ -30,10 +30,10 @@ pub struct Shape {
     pub value_size: Option<usize>,
     /// How uneven keys are chosen: 0 evenly, 0.99 as usual.
     pub skew: Option<f64>,
-    /// How many of a hundred accesses only read.
+    /// How many of a hundred only read: transactions, or accesses where a transaction has both.
     pub read_share: Option<u64>,
-    /// How many of a hundred transactions only read.
-    pub readers: Option<u64>,
+    /// How many of a hundred objects a transaction only reads that writes others.
+    pub mixed: Option<u64>,
     /// Objects of a transaction.
     pub objects: Option<usize>,
     /// Accounts.
@@ -81,7 +81,7 @@ impl Kind {
     /// What it is, in a few words.
     pub fn about(self) -> &'static str {
         match self {
-            Kind::Kvs => "Keys and values: some read, some written",
+            Kind::Kvs => "Keys and values: half of the transactions only read, the others write",
             Kind::SmallBank => {
                 "Savings and checking accounts, 4 % of them take 90 % of the accesses"
             }
@@ -99,7 +99,7 @@ impl Kind {
     pub fn small(self) -> Shape {
         let mut shape = Shape { threads: 4, ..Shape::default() };
         match self {
-            Kind::Kvs => shape.keys = Some(50),
+            Kind::Kvs => (shape.keys, shape.mixed) = (Some(50), Some(50)),
             Kind::MultiGet => (shape.keys, shape.objects) = (Some(50), Some(20)),
             Kind::SmallBank | Kind::Transfer => shape.accounts = Some(40),
             Kind::Tatp => shape.subscribers = Some(20),
@@ -123,7 +123,7 @@ impl Kind {
     /// The options that shape it.
     pub fn options(self) -> &'static [&'static str] {
         match self {
-            Kind::Kvs => &["keys", "value-size", "skew", "read-share", "readers", "objects"],
+            Kind::Kvs => &["keys", "value-size", "skew", "read-share", "mixed", "objects"],
             Kind::SmallBank | Kind::Transfer => &["accounts"],
             Kind::Tatp => &["subscribers"],
             Kind::ListAppend => &["keys", "read-share", "objects"],
@@ -147,7 +147,7 @@ impl Kind {
                     read_share(50),
                     shape.objects.unwrap_or(4),
                 );
-                visit.visit(kvs.with_readers(shape.readers))
+                visit.visit(kvs.mixing(shape.mixed.unwrap_or(0)))
             }
             Kind::SmallBank => {
                 visit.visit(SmallBank::new(shape.accounts.unwrap_or(100_000 * threads)))
@@ -174,7 +174,7 @@ impl Kind {
             ("value-size", shape.value_size.is_some()),
             ("skew", shape.skew.is_some()),
             ("read-share", shape.read_share.is_some()),
-            ("readers", shape.readers.is_some()),
+            ("mixed", shape.mixed.is_some()),
             ("objects", shape.objects.is_some()),
             ("accounts", shape.accounts.is_some()),
             ("subscribers", shape.subscribers.is_some()),
@@ -192,8 +192,8 @@ impl Kind {
             Err("--skew: expected 0 (even) to 10".into())
         } else if shape.read_share.is_some_and(|share| share > 100) {
             Err("--read-share: expected 0 to 100, of a hundred".into())
-        } else if shape.readers.is_some_and(|share| share > 100) {
-            Err("--readers: expected 0 to 100, of a hundred".into())
+        } else if shape.mixed.is_some_and(|share| share > 100) {
+            Err("--mixed: expected 0 to 100, of a hundred".into())
         } else if shape.objects.is_some_and(|objects| objects == 0 || objects as u64 > keys) {
             Err("--objects: expected at least 1, and no more than there are keys".into())
         } else if [shape.keys, shape.accounts, shape.subscribers].contains(&Some(0)) {

@@ -1,4 +1,4 @@
-//! Keys and values: some are read and some written, chosen evenly or with a skew.
+//! Keys and values, chosen evenly or with a skew: some transactions only read (`ford.txt` §6.2.1), the others write.
 
 use farside_fabric::Worker;
 use farside_fabric::runtime::Random;
@@ -15,10 +15,10 @@ const STORE: Table = Table(3);
 pub struct Kvs {
     keys: u64,
     value_bytes: usize,
-    read_percent: u64,
+    reader_percent: u64,
     objects: usize,
-    /// How many of a hundred transactions only read; otherwise as it comes.
-    reader_percent: Option<u64>,
+    /// How many of a hundred objects of a transaction that writes are only read.
+    mixed_percent: u64,
     zipf: Zipf,
 }
 
@@ -30,23 +30,23 @@ const MOST_DRAWS: u32 = 10_000;
 
 impl Kvs {
     /// So many keys with values of so many bytes (at least 8), chosen with a skew; transactions with so
-    /// many objects, of which so many of a hundred are only read.
+    /// many objects, of which so many of a hundred only read, and the others write all of them.
     pub fn new(
         keys: u64,
         value_bytes: usize,
         skew: f64,
-        read_percent: u64,
+        reader_percent: u64,
         objects: usize,
     ) -> Self {
         assert!(value_bytes >= 8 && objects as u64 <= keys, "room for a number, and enough keys");
         let zipf = Zipf::new(keys, skew);
-        Kvs { keys, value_bytes, read_percent, objects, reader_percent: None, zipf }
+        Kvs { keys, value_bytes, reader_percent, objects, mixed_percent: 0, zipf }
     }
 
-    /// The same, with so many of a hundred transactions that only read; the others write something.
+    /// The same, where those that write only read so many of a hundred objects; at least one they write.
     #[must_use]
-    pub fn with_readers(mut self, percent: Option<u64>) -> Self {
-        self.reader_percent = percent;
+    pub fn mixing(mut self, percent: u64) -> Self {
+        self.mixed_percent = percent;
         self
     }
 }
@@ -69,7 +69,7 @@ impl Workload for Kvs {
 
     fn draw(&self, random: &mut Random) -> (usize, Vec<Access>) {
         let mut accesses: Vec<Access> = Vec::with_capacity(self.objects);
-        let reads_only = self.reader_percent.map(|percent| random.below(100) < percent);
+        let reads_only = random.below(100) < self.reader_percent;
         let mut draws = 0;
         while accesses.len() < self.objects {
             draws += 1;
@@ -79,16 +79,12 @@ impl Workload for Kvs {
                 _ => random.below(self.keys),
             };
             if accesses.iter().all(|(known, _)| *known != key) {
-                let writes = match reads_only {
-                    Some(true) => false,
-                    Some(false) if accesses.is_empty() => true,
-                    _ => random.below(100) >= self.read_percent,
-                };
+                let mixes = !accesses.is_empty() && random.below(100) < self.mixed_percent;
+                let writes = !reads_only && !mixes;
                 accesses.push((key, writes.then(|| random.draw())));
             }
         }
-        let writes = accesses.iter().any(|(_, value)| value.is_some());
-        (usize::from(writes), accesses)
+        (usize::from(!reads_only), accesses)
     }
 
     async fn attempt<T: Transaction>(

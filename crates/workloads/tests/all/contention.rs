@@ -60,7 +60,7 @@ fn processes_that_want_the_same_row_do_not_hinder_each_other() {
 /// The same with four rows each, of which any may be lost.
 #[test]
 fn processes_that_want_several_rows_of_the_same_few_get_them() {
-    let hot = || Kvs::new(20_000, 40, 0.99, 50, 4);
+    let hot = || Kvs::new(20_000, 40, 0.99, 6, 4).mixing(50);
     let (tally, aborting) = (run(hot(), Conflicts::Queue), run(hot(), Conflicts::Abort));
     let rate = |tally: &Tally| tally.committed() as f64 / tally.seconds();
     println!(

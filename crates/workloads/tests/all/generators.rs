@@ -150,6 +150,13 @@ fn keys_and_shares_are_as_asked_for() {
     }
     let share = writes as f64 / (DRAWS / 2) as f64;
     assert!((0.19..0.21).contains(&share), "{share}");
+    // Those that write some, and only read others: the first is always written.
+    let mixed = Kvs::new(1000, 40, 0.9, 0, 5).mixing(50);
+    let drawn: Vec<_> = (0..DRAWS / 10).map(|_| mixed.draw(random)).collect();
+    assert!(drawn.iter().all(|(kind, accesses)| *kind == 1 && accesses[0].1.is_some()));
+    let written = drawn.iter().flat_map(|(_, all)| all).filter(|(_, value)| value.is_some());
+    let share = written.count() as f64 / (DRAWS / 2) as f64;
+    assert!((0.59..0.61).contains(&share), "{share}");
     let mut counts: Vec<u64> = keys.into_values().collect();
     counts.sort_unstable();
     // A tenth of the keys takes most.

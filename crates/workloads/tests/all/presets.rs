@@ -42,6 +42,24 @@ fn the_default_with_a_version_cache_is_strictly_serializable_and_opaque() {
     is_sound(Phases::FARSIDE_LV, Kind::Tatp, 1..9);
 }
 
+/// It does not wait for its commit time before it looks at the version cache: whoever is marked later commits later.
+#[test]
+fn who_shares_a_version_cache_shares_an_order_of_commit_times() {
+    common::each_is_needed(&[Trap::TimesInNoOrder], |trap, seed| {
+        [Kind::ListAppend, Kind::Kvs].into_iter().find_map(|kind| {
+            let faults: Faults = "reorder,tear,delay=2000".parse().expect("names of faults");
+            let protocol = Protocol::Farside {
+                phases: Phases::FARSIDE_LV,
+                copies: 3,
+                trap: Some(trap),
+                level: Level::Strict,
+            };
+            let trial = Trial { seed, txns: 1000, protocol, faults };
+            Some((kind, common::goes_wrong(kind, &common::tight(kind), trial)?))
+        })
+    });
+}
+
 /// Also when the node with the cache dies, and comes back with nothing.
 #[test]
 fn what_ford_commits_with_a_version_cache_at_a_node_is_strictly_serializable() {
