@@ -62,9 +62,11 @@ impl Lock {
 /// Tells a torn copy from a whole one. Never 0.
 pub(crate) fn checksum(parts: &[&[u64]]) -> u64 {
     let mut sum = 0x9e37_79b9_7f4a_7c15u64;
-    for word in parts.iter().flat_map(|part| part.iter()) {
-        sum = (sum ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        sum ^= sum >> 32;
+    for part in parts {
+        for word in *part {
+            sum = (sum ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
+            sum ^= sum >> 32;
+        }
     }
     sum | 1
 }
