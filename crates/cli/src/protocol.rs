@@ -80,7 +80,9 @@ impl ValueEnum for ProtocolArg {
             "drtm-h" => {
                 "DrTM+H, one-sided: execute, lock and validate, commit backups, commit primaries"
             }
-            _ => "The default protocol: snapshots, opacity, old versions",
+            _ => {
+                "The default protocol: snapshots, opacity, old versions; where one process writes (--compute 1, simulated), with versions compared there"
+            }
         };
         Some(PossibleValue::new(self.name()).help(about))
     }

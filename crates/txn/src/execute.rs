@@ -25,6 +25,9 @@ const MOST_TRIES_OF_PATIENT: u32 = 1 << 16;
 /// How often a step is tried again because regions moved, or nodes did not answer.
 const MOST_MOVES: u32 = 5;
 
+/// How often whoever has seen nothing yet begins with a later snapshot, because a row is newer than the one it has.
+const MOST_BEGINNINGS: u32 = 4;
+
 /// As many as most steps have, in place.
 pub(crate) type Few<T> = SmallVec<[T; 4]>;
 
@@ -233,6 +236,7 @@ impl Txn {
             }
             self.lock = Some(self.agent.next_lock());
         }
+        self.beginnings = if step.is_first { MOST_BEGINNINGS } else { 0 };
         let mut readings = self.readings_of(&step.reads);
         let mut left = self.lock_and_read(step, &mut readings).await?;
         if !left.lost.is_empty() && step.is_first {
@@ -249,8 +253,9 @@ impl Txn {
         if !readings.is_empty() {
             Box::pin(self.finish_reads(readings.into_vec())).await?;
         }
-        if self.doubtful {
+        while self.doubtful {
             Box::pin(self.read_later(&step.reads)).await?;
+            left.too_new &= self.newest_locked() > self.reads_until();
         }
         if !left.torn.is_empty() {
             Box::pin(self.finish_peeks(left.torn)).await?;

@@ -287,6 +287,12 @@ impl Txn {
         }
     }
 
+    /// Whether a row that is newer than the snapshot is a reason for a later one: who writes has no use for what was there before, and
+    /// nothing was seen that has to be of the same moment.
+    fn may_begin_later(&self) -> bool {
+        self.beginnings > 0 && self.is_opaque() && self.needs_the_newest()
+    }
+
     /// Whether a reading is over.
     pub(crate) fn take_in(&mut self, reading: &mut Reading, look: Look) -> Result<bool, TxnError> {
         match look {
@@ -315,6 +321,11 @@ impl Txn {
                     probe!("a reader looks elsewhere for an object that is damaged");
                     reading.replica += 1;
                 }
+            }
+            Look::Follow { left, .. } if self.may_begin_later() => {
+                probe!("a writer that has seen nothing yet begins with a later snapshot");
+                self.beginnings -= 1;
+                (self.late, self.doubtful) = (self.late.max(Some(left)), true);
             }
             Look::Follow { .. } if self.needs_the_newest() => {
                 probe!("a writer does not follow to an older version");

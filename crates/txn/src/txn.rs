@@ -75,6 +75,8 @@ pub struct Txn {
     pub(crate) late: Option<u64>,
     /// Something was found that may be of between.
     pub(crate) doubtful: bool,
+    /// How often it may still begin to read with a later snapshot: nothing was seen before this step.
+    pub(crate) beginnings: u32,
     /// The early snapshot, until there is a later one.
     pub(crate) leaving: Option<u64>,
     /// When it had no locks yet, if that rule is left out.
@@ -135,6 +137,7 @@ impl Txn {
             snapshot: None,
             late: None,
             doubtful: false,
+            beginnings: 0,
             wary: false,
             leaving: None,
             early: 0,

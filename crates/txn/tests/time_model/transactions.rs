@@ -242,7 +242,9 @@ impl World {
                     (0..OBJECTS as u8).filter(|object| has(plan.reads, *object) && !seen(object));
                 vec![self.go(who, left.next().map_or(At::Committed, At::Read))]
             }
-            At::Read(object) => self.read(who, object).into_iter().collect(),
+            At::Read(object) => {
+                self.read(who, object).into_iter().chain(self.begin_later(who, object)).collect()
+            }
             At::LookAgain(object) => self.look_again(who, object).into_iter().collect(),
             At::Lock(object) if since == 0 => lowers
                 .map(|lower| {
@@ -393,6 +395,18 @@ impl World {
         let mut next = *self;
         next.txns[who].snapshot = fits.map_or(0, |version| version.0 - 1);
         Some(next)
+    }
+
+    /// One who writes, has seen nothing yet, and finds something newer than its snapshot, may begin with the moment of that.
+    fn begin_later(&self, who: usize, object: u8) -> Option<World> {
+        let Txn { plan, snapshot, seen, .. } = self.txns[who];
+        let newest = self.objects[usize::from(object)].newest();
+        let may = plan.writes != 0 && newest.0 > snapshot && seen.iter().all(Option::is_none);
+        may.then(|| {
+            let mut next = self.go(who, At::Snapshot);
+            (next.txns[who].snapshot, next.txns[who].late) = (newest.0, 0);
+            next
+        })
     }
 
     /// `None`: it waits.

@@ -223,7 +223,9 @@ impl SimTables {
             Identity::claim(worker, &self.links(process, worker), &view.seat(), client).await
         }))?;
         let Some(identity) = identity else { return Ok(None) };
-        let versions = limits.has_version_cache().then(|| Arc::clone(self.0.versions.get_or_init(Arc::default)));
+        let versions = limits
+            .has_version_cache()
+            .then(|| Arc::clone(self.0.versions.get_or_init(Arc::default)));
         let session = Session::sharing(identity, *limits, versions);
         Ok(Some(Member { session, view }))
     }

@@ -112,7 +112,8 @@ impl Kind {
     pub fn simulated(self) -> Shape {
         let mut shape = Shape { threads: 4, ..Shape::default() };
         match self {
-            Kind::Kvs | Kind::MultiGet => shape.keys = Some(2000),
+            Kind::Kvs => (shape.keys, shape.mixed) = (Some(2000), Some(50)),
+            Kind::MultiGet => shape.keys = Some(2000),
             Kind::SmallBank => shape.accounts = Some(1000),
             Kind::Tatp => shape.subscribers = Some(100),
             Kind::Transfer | Kind::ListAppend | Kind::Counter => {}

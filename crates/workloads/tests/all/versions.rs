@@ -81,7 +81,8 @@ fn long_reads_are_as_fast_as_short_ones_with_old_versions_only() {
 #[test]
 fn opacity_and_old_versions_cost_little() {
     let rate = |change: fn(&mut Limits)| {
-        let tally = run(Kvs::new(50_000, 40, 0.0, 6, 4).mixing(50), Duration::from_millis(4), change);
+        let tally =
+            run(Kvs::new(50_000, 40, 0.0, 6, 4).mixing(50), Duration::from_millis(4), change);
         tally.committed() as f64 / tally.seconds()
     };
     let usual = rate(|_| {});
