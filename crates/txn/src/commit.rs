@@ -87,7 +87,7 @@ impl Txn {
     /// Whether all who write take their commit times one after the other, when they have marked what they will write: then whoever is not
     /// seen by a second look at what was only read commits later than this.
     fn is_in_order(&self) -> bool {
-        self.agent.session.versions.is_some() && self.protocol().undo != Undo::Parallel
+        self.agent.session.versions.is_some() && self.agent.protocol().undo != Undo::Parallel
     }
 
     /// Commits; the commit time, if anything was written.

@@ -254,9 +254,11 @@ impl Txn {
             Box::pin(self.finish_reads(readings.into_vec())).await?;
         }
         while self.doubtful {
+            self.beginnings = self.beginnings.saturating_sub(1);
             Box::pin(self.read_later(&step.reads)).await?;
             left.too_new &= self.newest_locked() > self.reads_until();
         }
+        self.beginnings = 0;
         if !left.torn.is_empty() {
             Box::pin(self.finish_peeks(left.torn)).await?;
         }

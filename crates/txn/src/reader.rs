@@ -324,7 +324,6 @@ impl Txn {
             }
             Look::Follow { left, .. } if self.may_begin_later() => {
                 probe!("a writer that has seen nothing yet begins with a later snapshot");
-                self.beginnings -= 1;
                 (self.late, self.doubtful) = (self.late.max(Some(left)), true);
             }
             Look::Follow { .. } if self.needs_the_newest() => {

@@ -287,6 +287,46 @@ fn whoever_forgets_what_it_has_read_reads_from_one_moment_all_the_same() {
     (1..=20).for_each(|seed| assert_eq!(forgetful(seed), Ok(()), "seed {seed}"));
 }
 
+/// One who will write has seen a row by an early snapshot, the row changes, and it wants a later one. It may begin to read again only as long as it
+/// has seen nothing: when that was forgotten it looked for a later snapshot for ever.
+#[test]
+fn a_writer_whose_row_has_changed_gives_up() {
+    let world = World::new(1, 4, |engine| engine.with_clocks(60_000), None);
+    let (_, worker, client) = &world.machines[3];
+    let (_, writer, _) = &world.machines[0];
+    // Its clock is ahead: what is committed next may be of before it began.
+    writer.block_on(writer.sleep(Duration::from_millis(1)));
+    let (client, rows) = (Rc::clone(client), world.rows);
+    let (seen, changed) =
+        (Rc::new(std::cell::Cell::new(false)), Rc::new(std::cell::Cell::new(false)));
+    let reading = worker.spawn({
+        let (seen, changed, worker) = (Rc::clone(&seen), Rc::clone(&changed), worker.clone());
+        async move {
+            // Where the row is, so that the first step finds it.
+            let mut tx = client.begin().await.unwrap();
+            tx.get(&rows, &0u64.to_be_bytes()).await.unwrap();
+            tx.commit().await.unwrap();
+            let mut tx = client.begin().await.unwrap();
+            tx.expect_writes();
+            tx.get(&rows, &0u64.to_be_bytes()).await.unwrap();
+            seen.set(true);
+            while !changed.get() {
+                worker.sleep(Duration::from_micros(1)).await;
+            }
+            tx.take_snapshot().await
+        }
+    });
+    let taken = writer.block_on(async {
+        while !seen.get() {
+            writer.sleep(Duration::from_nanos(100)).await;
+        }
+        world.write(0, 1).await.unwrap();
+        changed.set(true);
+        reading.await
+    });
+    assert!(matches!(taken, Err(Error::Txn(TxnError::Conflict(_)))), "{taken:?}");
+}
+
 #[test]
 fn a_snapshot_that_was_handed_on_is_whole_or_refused() {
     let begun =
