@@ -4,6 +4,8 @@
 //!
 //! Column groups are objects of their own, so they are in it: each scene reads and writes two of them.
 
+#[path = "time_model/rules.rs"]
+mod rules;
 #[path = "time_model/safe_point.rs"]
 mod safe_point;
 #[path = "time_model/search.rs"]
@@ -11,7 +13,8 @@ mod search;
 #[path = "time_model/transactions.rs"]
 mod transactions;
 
-use transactions::{Plan, Rule, World};
+use rules::Rule;
+use transactions::{Plan, World};
 
 const X: u8 = 1;
 const Y: u8 = 2;
