@@ -7,11 +7,14 @@ use farside_workloads::trial::{Protocol, Trial};
 
 use crate::common;
 
+fn trial(phases: Phases, faults: &str, trap: Option<Trap>, seed: u64) -> Trial {
+    let faults: Faults = faults.parse().expect("names of faults");
+    let protocol = Protocol::Farside { phases, copies: 3, trap, level: Level::Strict };
+    Trial { seed, txns: 500, protocol, faults }
+}
+
 fn goes_wrong(phases: Phases, kind: Kind, seed: u64) -> Option<String> {
-    let faults: Faults = "all".parse().expect("names of faults");
-    let protocol = Protocol::Farside { phases, copies: 3, trap: None, level: Level::Strict };
-    let trial = Trial { seed, txns: 500, protocol, faults };
-    match kind.visit(&kind.simulated(), trial).expect("a workload") {
+    match kind.visit(&kind.simulated(), trial(phases, "all", None, seed)).expect("a workload") {
         Ok(outcome) => outcome.wrong(),
         Err(failure) => Some(failure.to_string()),
     }
@@ -47,14 +50,8 @@ fn the_default_with_a_version_cache_is_strictly_serializable_and_opaque() {
 fn who_shares_a_version_cache_shares_an_order_of_commit_times() {
     common::each_is_needed(&[Trap::TimesInNoOrder], |trap, seed| {
         [Kind::ListAppend, Kind::Kvs].into_iter().find_map(|kind| {
-            let faults: Faults = "reorder,tear,delay=2000".parse().expect("names of faults");
-            let protocol = Protocol::Farside {
-                phases: Phases::FARSIDE_LV,
-                copies: 3,
-                trap: Some(trap),
-                level: Level::Strict,
-            };
-            let trial = Trial { seed, txns: 1000, protocol, faults };
+            let trial = trial(Phases::FARSIDE_LV, "reorder,tear,delay=2000", Some(trap), seed);
+            let trial = Trial { txns: 1000, ..trial };
             Some((kind, common::goes_wrong(kind, &common::tight(kind), trial)?))
         })
     });
@@ -76,14 +73,8 @@ fn what_ford_commits_with_a_version_cache_at_a_node_is_strictly_serializable() {
 fn each_rule_of_the_version_cache_at_a_node_is_there_for_something() {
     common::each_is_needed(&Trap::OF_VERSION_CACHE, |trap, seed| {
         [Kind::ListAppend, Kind::SmallBank].into_iter().find_map(|kind| {
-            let faults: Faults = "all".parse().expect("names of faults");
-            let protocol = Protocol::Farside {
-                phases: Phases::FORD_LV_NODE,
-                copies: 3,
-                trap: Some(trap),
-                level: Level::Strict,
-            };
-            let trial = Trial { seed, txns: 1000, protocol, faults };
+            let trial = trial(Phases::FORD_LV_NODE, "all", Some(trap), seed);
+            let trial = Trial { txns: 1000, ..trial };
             Some((kind, common::goes_wrong(kind, &common::tight(kind), trial)?))
         })
     });

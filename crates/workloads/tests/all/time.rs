@@ -292,38 +292,21 @@ fn whoever_forgets_what_it_has_read_reads_from_one_moment_all_the_same() {
 #[test]
 fn a_writer_whose_row_has_changed_gives_up() {
     let world = World::new(1, 4, |engine| engine.with_clocks(60_000), None);
-    let (_, worker, client) = &world.machines[3];
     let (_, writer, _) = &world.machines[0];
     // Its clock is ahead: what is committed next may be of before it began.
+    let (_, worker, client) = &world.machines[3];
     writer.block_on(writer.sleep(Duration::from_millis(1)));
-    let (client, rows) = (Rc::clone(client), world.rows);
-    let (seen, changed) =
-        (Rc::new(std::cell::Cell::new(false)), Rc::new(std::cell::Cell::new(false)));
-    let reading = worker.spawn({
-        let (seen, changed, worker) = (Rc::clone(&seen), Rc::clone(&changed), worker.clone());
-        async move {
-            // Where the row is, so that the first step finds it.
-            let mut tx = client.begin().await.unwrap();
-            tx.get(&rows, &0u64.to_be_bytes()).await.unwrap();
-            tx.commit().await.unwrap();
-            let mut tx = client.begin().await.unwrap();
-            tx.expect_writes();
-            tx.get(&rows, &0u64.to_be_bytes()).await.unwrap();
-            seen.set(true);
-            while !changed.get() {
-                worker.sleep(Duration::from_micros(1)).await;
-            }
-            tx.take_snapshot().await
-        }
+    let (key, rows) = (0u64.to_be_bytes(), world.rows);
+    let mut tx = worker.block_on(async {
+        // Where the row is, so that the first step finds it.
+        client.begin().await.unwrap().get(&rows, &key).await.unwrap();
+        let mut tx = client.begin().await.unwrap();
+        tx.expect_writes();
+        tx.get(&rows, &key).await.unwrap();
+        tx
     });
-    let taken = writer.block_on(async {
-        while !seen.get() {
-            writer.sleep(Duration::from_nanos(100)).await;
-        }
-        world.write(0, 1).await.unwrap();
-        changed.set(true);
-        reading.await
-    });
+    writer.block_on(world.write(0, 1)).unwrap();
+    let taken = worker.block_on(tx.take_snapshot());
     assert!(matches!(taken, Err(Error::Txn(TxnError::Conflict(_)))), "{taken:?}");
 }
 
